@@ -1,0 +1,145 @@
+"""What leader and regions say to each other.  Pure and frozen; ``global_sync.codec`` turns them into bytes.
+
+Log records are written by the leader only and read by everyone in the log's one order.  Reports may be lost,
+repeated and reordered.  All times are microseconds of the clock that the field names.
+
+A *key* is a bucket key (``regional_limiter.model.keys``).  A *session* is named by (region, number).
+A *seq* is (epoch, n): which leader spoke, and the order of its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Seq = tuple[int, int]
+"""(epoch, n), compared lexicographically."""
+
+Bases = Mapping[str, Mapping[str, int]]
+"""domain -> region -> base share."""
+
+
+class Kind(StrEnum):
+    GROW = "grow"  # set the value; needs room
+    KEEP = "keep"  # the minimum of current and new; always safe
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Leadership ``epoch`` begins here.  ``leader_us``: the leader's clock before the append."""
+
+    epoch: int
+    nonce: str
+    leader_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The leader's clock.  ``renewals``: region -> (session, basis): the session lives to basis + D.
+
+    ``receipts``: region -> (agent id, basis): that report has been taken in (so its keys need no repeating).
+    """
+
+    epoch: int
+    leader_us: int
+    renewals: Mapping[str, tuple[int, int]]
+    receipts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Session ``session`` of ``region`` belongs to ``agent``.  Every key starts at BASE, except ``low``."""
+
+    epoch: int
+    n: int
+    region: str
+    agent: str
+    session: int
+    basis: int
+    low: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """One lease of one region: GROW sets ``value``, KEEP takes the minimum.  BASE (-1) only with GROW."""
+
+    epoch: int
+    n: int
+    key: str
+    region: str
+    session: int
+    kind: Kind
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """New bases, as version ``version``: they may be lowered from here."""
+
+    epoch: int
+    version: int
+    bases: Bases
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Bases of ``version`` may be raised from here."""
+
+    epoch: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Part ``part`` of ``parts`` of the leader's ledger, verbatim; valid with its last part.
+
+    Part 0 carries all but the keys: ``sessions`` (region, number) alive, ``current`` session and ``agents``
+    (agent id -> session) by region, configuration and booked bases.  Every part carries ``ledger``:
+    key -> region -> [(seq, value, session)].
+    """
+
+    epoch: int
+    number: int
+    part: int
+    parts: int
+    sessions: tuple[tuple[str, int], ...]
+    current: Mapping[str, int]
+    agents: Mapping[str, int]
+    version: int
+    bases: Bases
+    done_version: int
+    booked: Bases
+    ledger: Mapping[str, Mapping[str, tuple[tuple[Seq, int, int], ...]]]
+
+
+Record = Mark | Beat | Welcome | LeaseRecord | Config | Done | Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a region would use of a key if nobody limited it, in share units (may exceed 10,000)."""
+
+    want: int
+    peak: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A region's word to every coordinator.
+
+    ``session`` 0: hello.  ``basis``: this process's counter.  Everything else is *settled*: ``echo``: consent
+    was extended after this leader time had been read, in that epoch; ``base_version``: bases of that version
+    or lower are in force; ``settled``: key -> (seq, hold): by records up to seq the region never uses more
+    than hold in this session (BASE: its base).  ``wants`` and ``settled`` carry what has changed since the
+    last receipt.
+    """
+
+    region: str
+    agent: str
+    session: int
+    basis: int
+    echo: tuple[int, int]
+    base_version: int
+    settled: Mapping[str, tuple[Seq, int]]
+    wants: Mapping[str, Want] = field(default_factory=dict)

@@ -1,0 +1,75 @@
+"""The contract of the transport between regions: ordered topics of bytes.
+
+``kafka.py`` fulfils it with Apache Kafka, ``memory.py`` within one process (embedded mode, and with faults for
+tests).  A send that raises TransportUnavailable may still be written later: a time-out is not a failure, and
+every record that we send is harmless when late, lost or repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+LOG = "rl.log"
+REPORTS = "rl.reports"
+PROPOSALS = "rl.proposals"
+RULES = "rl.rules"
+HISTORY = "rl.history"
+USAGE = "rl.usage"
+
+Start = Literal["earliest", "latest"] | int
+
+
+class TransportUnavailable(Exception):
+    """No acknowledgement within the deadline, or no connection."""
+
+
+class RecordsMissed(Exception):
+    """The reader's position has been trimmed away: start again from ``earliest``, as a new process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One record of a topic.  ``timestamp_ms`` is the broker's or producer's wall clock (for display only)."""
+
+    topic: str
+    offset: int
+    key: bytes | None
+    value: bytes
+    timestamp_ms: int
+
+
+class Reader(Protocol):
+    """Reads one partition in order, without a group.  ``next_offset`` is the offset to be read next."""
+
+    next_offset: int
+
+    async def read(self, timeout_ms: int) -> list[Message]:
+        """The next messages, at most a bounded batch; empty when none came within ``timeout_ms``.
+
+        Raises RecordsMissed when the position was trimmed away, TransportUnavailable when nothing has been
+        heard of the broker for longer than the transport's own watchdog allows.
+        """
+        ...
+
+    async def end_offset(self) -> int:
+        """The offset after the last message now (to know when a start-up read has caught up)."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Transport(Protocol):
+    async def start(self) -> None: ...
+
+    async def send(
+        self, topic: str, values: list[bytes], *, key: bytes | None = None, timeout_ms: int = 3000
+    ) -> list[int]:
+        """Append in this order (one after another, none repeated); the offsets.  Raises TransportUnavailable."""
+        ...
+
+    async def reader(self, topic: str, start: Start) -> Reader: ...
+
+    async def delete_before(self, topic: str, offset: int) -> None: ...
+
+    async def close(self) -> None: ...

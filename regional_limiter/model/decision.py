@@ -1,0 +1,88 @@
+"""One check, one bucket's verdict, one answer.  Pure and frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+MAX_COST = 2**31 - 1
+MAX_VALUE_BYTES = 1024
+
+
+class Reason(StrEnum):
+    OK = "ok"
+    NO_RULE = "no_rule"
+    LIMITED = "limited"
+    EXCEEDS_CAPACITY = "exceeds_capacity"
+    ZERO_LIMIT = "zero_limit"
+    STORE_UNAVAILABLE = "store_unavailable"
+
+
+class ShareKind(IntEnum):
+    """Where a share comes from.  WHOLE: a rule of region scope (always 10,000)."""
+
+    WHOLE = 0
+    LEASE = 1
+    BASE = 2
+    FLOOR = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A question: may this happen now?  ``attributes`` holds client_key and resource too."""
+
+    domain: str
+    attributes: Mapping[str, str]
+    cost: int = 1
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one bucket says.
+
+    ``remaining``: tokens that this region could allow now, rounded down, in [0, capacity].
+    ``retry_after_ms``: 0 when allowed; None when waiting does not help.
+    ``reset_after_ms``: until the bucket is full again, or its window ends.
+    ``share``: the share that decided (10,000 for region scope); ``session_left_us`` and ``consent_left_us``
+    are counted from the store's reading of its clock (0 when not alive).
+    """
+
+    allowed: bool
+    reason: Reason
+    remaining: int
+    retry_after_ms: int | None
+    reset_after_ms: int
+    share: int = 10_000
+    share_kind: ShareKind = ShareKind.WHOLE
+    session_left_us: int = 0
+    consent_left_us: int = 0
+    degraded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RuleVerdict:
+    """A verdict and the rule that it belongs to (``limit``: the rule's whole limit)."""
+
+    rule: str
+    limit: int
+    verdict: Verdict
+    window_ms: int | None = None
+    key_hash: bytes = b""
+    in_headers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The combined answer of a check.  ``named`` is the tightest rule, None when no rule matched."""
+
+    allowed: bool
+    reason: Reason
+    limit: int | None
+    remaining: int | None
+    retry_after_ms: int | None
+    reset_after_ms: int
+    rule: str | None
+    degraded: bool
+    verdicts: tuple[RuleVerdict, ...] = field(default=())

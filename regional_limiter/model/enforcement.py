@@ -1,0 +1,311 @@
+"""The enforcement point: what share of a key is in force in one Redis primary, now.  Pure.
+
+One variable per primary and loaded function library; ``store/functions`` holds the same rules in Lua.
+All of it is kept or lost together.  Lost means: the floor for a whole consent, then the base, which is never
+more than the leader counts.  So nothing here is replicated, and nothing here needs to be.
+
+E1  every call begins with :meth:`Enforcement.enter`: a variable that is new, or whose clock went back or
+    jumped by more than the gap, is born anew.
+E2  :meth:`Enforcement.share`: in session the lease (or the base, or the floor when not all leases are known);
+    after it, while the region's consent lasts, the floor; after that the base.
+E3  :meth:`Enforcement.write`: the agent's write, ordered by (session, version), void for another instance.
+E4  the history that ``share`` returns: since when the share holds, and what held before it, so that a lazily
+    refilled bucket accrues at the share that was in force (see ``algorithms/token_bucket.py``).
+
+Times are integer microseconds of the primary's own clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from regional_limiter.model.decision import ShareKind
+from regional_limiter.model.share import ProtocolTimes, floor_of
+
+BASE = -1
+"""A lease value that means: whatever my base is."""
+FLOOR = -2
+"""Not a lease: what E2 says while a key has none and not all are known, or in consent without session."""
+DEFAULT = -3
+"""Not a lease: the key follows what holds for keys without a lease."""
+
+MAX_LEASES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write of the agent.
+
+    ``instance``: the instance that the agent knows (``nonce`` names an unnamed variable).  ``until_us``: end of
+    the session on this primary's clock.  ``extend``: extend the consent from now.  ``leases``: key -> share or
+    BASE.  ``all_known``: with this write every key that is not at BASE has been written.
+    ``bases``: base per domain as of ``base_version``.
+    """
+
+    nonce: str
+    instance: str
+    session: int
+    version: int
+    until_us: int
+    extend: bool
+    leases: Mapping[str, int]
+    all_known: bool
+    base_version: int
+    bases: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReply:
+    """``accepted`` False only tells the instance and the time."""
+
+    accepted: bool
+    instance: str
+    time_us: int
+    age_us: int
+    session: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareInForce:
+    """``share`` holds since ``since_us``; ``share_before`` held from ``before_since_us`` until then.
+
+    Where the share before is not known, ``before_since_us == since_us``.
+    """
+
+    share: int
+    kind: ShareKind
+    since_us: int
+    share_before: int
+    before_since_us: int
+    session_left_us: int
+    consent_left_us: int
+
+
+@dataclass(slots=True)
+class _Series:
+    """What is in force (a lease value, BASE or FLOOR), since when, and what was before, since when."""
+
+    now: int
+    since: int
+    before: int
+    before_since: int
+
+    def turn(self, value: int, at: int) -> None:
+        if value != self.now:
+            self.now, self.since, self.before, self.before_since = value, at, self.now, self.since
+
+    def copy(self) -> _Series:
+        return _Series(self.now, self.since, self.before, self.before_since)
+
+
+@dataclass(slots=True)
+class _Lease:
+    value: int  # what the agent wrote: a share, BASE, or DEFAULT
+    series: _Series  # what was in force as of the last write
+
+
+@dataclass(slots=True)
+class _Base:
+    version: int
+    series: _Series
+
+
+@dataclass(slots=True)
+class _Variable:
+    born: int
+    last: int
+    written_at: int
+    instance: str = ""
+    named_at: int = 0
+    session: int = 0
+    version: int = 0
+    until: int = 0
+    consent: int = 0
+    all_known: bool = False
+    replication_id: str = ""
+    default: _Series = field(default_factory=lambda: _Series(FLOOR, 0, FLOOR, 0))
+    leases: dict[str, _Lease] = field(default_factory=dict)
+    bases: dict[str, _Base] = field(default_factory=dict)
+
+
+class Enforcement:
+    """One primary's variable.  ``times`` gives the gap and the consent."""
+
+    def __init__(self, times: ProtocolTimes) -> None:
+        self._gap_us = times.gap_us
+        self._consent_us = times.consent_us
+        self._variable: _Variable | None = None
+
+    # ---- E1
+
+    def enter(self, now_us: int) -> None:
+        """Start of every call."""
+        variable = self._variable
+        if variable is None or now_us < variable.last or now_us > variable.last + self._gap_us:
+            self._born(now_us)
+        else:
+            variable.last = now_us
+
+    def lose(self) -> None:
+        """The process restarted, or the library was replaced: everything here is gone."""
+        self._variable = None
+
+    def _born(self, now_us: int) -> _Variable:
+        variable = _Variable(born=now_us, last=now_us, written_at=now_us, consent=now_us + self._consent_us)
+        variable.default = _Series(FLOOR, now_us, FLOOR, now_us)
+        self._variable = variable
+        return variable
+
+    def _current(self) -> _Variable:
+        if self._variable is None:
+            raise RuntimeError("enter() begins every call")
+        return self._variable
+
+    # ---- E2
+
+    def know_base(self, now_us: int, domain: str, version: int, base: int) -> None:
+        """The caller's number counts if its version is newer than the one known here."""
+        variable = self._current()
+        known = variable.bases.get(domain)
+        if known is None:
+            variable.bases[domain] = _Base(version, _Series(base, now_us, base, now_us))
+        elif version > known.version:
+            known.version = version
+            known.series.turn(base, now_us)
+
+    def share(self, now_us: int, key: str, domain: str) -> ShareInForce:
+        """What share of ``key`` is in force, and its history (after ``enter`` and ``know_base``)."""
+        variable = self._current()
+        series = self._in_force(variable, self._series_of(variable, key), now_us)
+        known = variable.bases.get(domain)
+        bases = known.series if known else _Series(0, variable.born, 0, variable.born)
+        since = max(series.since, bases.since)
+        if series.since >= bases.since:
+            value_before = series.before
+            base_before = bases.before if bases.since == series.since else bases.now
+            before_since = max(series.before_since, bases.before_since if bases.since == since else bases.since)
+        else:
+            value_before, base_before = series.now, bases.before
+            before_since = max(series.since, bases.before_since)
+        kind = {BASE: ShareKind.BASE, FLOOR: ShareKind.FLOOR}.get(series.now, ShareKind.LEASE)
+        return ShareInForce(
+            share=_resolve(series.now, bases.now),
+            kind=kind,
+            since_us=since,
+            share_before=_resolve(value_before, base_before),
+            before_since_us=min(before_since, since),
+            session_left_us=max(0, variable.until - now_us),
+            consent_left_us=max(0, variable.consent - now_us),
+        )
+
+    def _series_of(self, variable: _Variable, key: str) -> _Series:
+        lease = variable.leases.get(key)
+        if lease is None:
+            return variable.default
+        return lease.series
+
+    def _in_force(self, variable: _Variable, series: _Series, now_us: int) -> _Series:
+        """The series with the ends of session and consent that have passed since the last write."""
+        current = series.copy()
+        session_end, consent_end = variable.until, max(variable.until, variable.consent)
+        if variable.written_at < session_end <= now_us and session_end < consent_end:
+            current.turn(FLOOR, session_end)
+        if variable.written_at < consent_end <= now_us:
+            current.turn(BASE, consent_end)
+        return current
+
+    # ---- E3
+
+    def write(self, now_us: int, write: Write, replication_id: str = "") -> WriteReply:
+        """The agent's write (begins with E1).  Another server's replication id resets the variable."""
+        self.enter(now_us)
+        variable = self._current()
+        if variable.replication_id and replication_id and variable.replication_id != replication_id:
+            variable = self._born(now_us)
+        variable.replication_id = replication_id
+        if not variable.instance:
+            variable.instance, variable.named_at = write.nonce, now_us
+        accepted = (
+            write.instance == variable.instance
+            and write.session > 0
+            and (write.session, write.version) > (variable.session, variable.version)
+        )
+        if accepted:
+            self._apply(variable, now_us, write)
+        return WriteReply(
+            accepted, variable.instance, now_us, now_us - variable.named_at, write.session, write.version
+        )
+
+    def _apply(self, variable: _Variable, now_us: int, write: Write) -> None:
+        new_session = write.session != variable.session
+        in_session_throughout = not new_session and now_us < variable.until and now_us < write.until_us
+        if not in_session_throughout:
+            # Bring every series up to now before the timers that it depends on are moved.
+            variable.default = self._in_force(variable, variable.default, now_us)
+            for lease in variable.leases.values():
+                lease.series = self._in_force(variable, lease.series, now_us)
+        if new_session:
+            variable.all_known = False
+            for lease in variable.leases.values():
+                lease.value = DEFAULT
+        variable.session, variable.version, variable.until = write.session, write.version, write.until_us
+        variable.written_at = now_us
+        turned_known = write.all_known and not variable.all_known
+        variable.all_known = variable.all_known or write.all_known
+        if write.extend:
+            variable.consent = max(variable.consent, now_us + self._consent_us)
+        for domain, base in write.bases.items():
+            self.know_base(now_us, domain, write.base_version, base)
+        for key, value in write.leases.items():
+            known = variable.leases.setdefault(key, _Lease(value, variable.default.copy()))
+            known.value = value
+        if in_session_throughout and not turned_known:
+            touched = [variable.leases[key] for key in write.leases]
+        else:
+            touched = list(variable.leases.values())
+            variable.default.turn(self._says(variable, DEFAULT, now_us), now_us)
+        for lease in touched:
+            lease.series.turn(self._says(variable, lease.value, now_us), now_us)
+        if len(variable.leases) > MAX_LEASES:
+            self._forget(variable, now_us)
+
+    def _says(self, variable: _Variable, value: int, now_us: int) -> int:
+        """E2 for a lease value at a write."""
+        if now_us < variable.until:
+            if value == DEFAULT:
+                return BASE if variable.all_known else FLOOR
+            return value
+        return FLOOR if now_us < variable.consent else BASE
+
+    def _forget(self, variable: _Variable, now_us: int) -> None:
+        """Bound the table: keys that follow the default give up their history, to the strict side."""
+        for key in [k for k, lease in variable.leases.items() if lease.value in (DEFAULT, BASE)]:
+            if variable.leases[key].value == BASE and not variable.all_known:
+                continue
+            series = variable.leases.pop(key).series
+            since = max(variable.default.since, series.since)
+            variable.default.since = variable.default.before_since = since
+            variable.default.before = variable.default.now
+
+    # ---- for displays, tests and checkers
+
+    @property
+    def instance(self) -> str:
+        return self._variable.instance if self._variable else ""
+
+    def peek_share(self, now_us: int, key: str, base: int) -> int:
+        """What a call would use now, without making the call (bases known here count first)."""
+        variable = self._variable
+        if variable is None or now_us < variable.last or now_us > variable.last + self._gap_us:
+            return floor_of(base)
+        value = self._in_force(variable, self._series_of(variable, key), now_us).now
+        return _resolve(value, base)
+
+
+def _resolve(value: int, base: int) -> int:
+    floor = floor_of(base)
+    if value == BASE:
+        return base
+    return floor if value == FLOOR else max(floor, value)

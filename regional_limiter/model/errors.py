@@ -1,0 +1,50 @@
+"""Every error that the limiter raises on purpose.
+
+ApportionError
++-- InvalidCheck        the caller erred: a field of a check is wrong (422, names the field)
++-- InvalidRules        the operator erred: a rule set is refused whole, with every fault by its place
++-- StoreUnavailable    the store erred: no answer within the deadline, or a refusal
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ApportionError(Exception):
+    """Base of the project's errors."""
+
+
+class InvalidCheck(ApportionError):
+    """A field of a request is wrong.  ``field`` is its path, ``expected`` says what would be right."""
+
+    def __init__(self, field: str, expected: str) -> None:
+        super().__init__(f"{field}: {expected}")
+        self.field = field
+        self.expected = expected
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault of a rule set: ``place`` like ``rules[3].refill``, ``problem`` says what would be right."""
+
+    place: str
+    problem: str
+
+
+class InvalidRules(ApportionError):
+    """A rule set is refused whole.  ``faults`` holds every fault, never only the first."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("; ".join(f"{fault.place}: {fault.problem}" for fault in faults))
+        self.faults = tuple(faults)
+
+
+class StoreUnavailable(ApportionError):
+    """The store gave no answer.  ``may_have_run`` is False only when it is proven that nothing was executed."""
+
+    def __init__(self, cause: str, *, may_have_run: bool = True) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.may_have_run = may_have_run

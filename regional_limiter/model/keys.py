@@ -1,0 +1,47 @@
+"""Bucket keys: which identity meets which bucket, and in which hash slot.  Pure.
+
+``rl:{<tag>}:<domain>/<rule>:<identity>``.  The tag is a keyed hash of the rule's first key part, so that the
+rules of one client share a slot and nobody outside can choose a slot.  The secret is the same in every region
+of a deployment: a key means the same everywhere, and is also the name under which shares of it are lent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from urllib.parse import quote
+
+from regional_limiter.model.rule import Rule
+
+_ABSENT = "!"
+_LONGEST_PLAIN_IDENTITY = 96
+
+
+def _digest(secret: bytes, text: str, size: int) -> str:
+    return blake2b(text.encode(), digest_size=size, key=secret[:64]).hexdigest()
+
+
+def _part(value: str | None) -> str:
+    # quote() never yields "!", "," or "#": no value imitates an absent one, a joined list or a digest.
+    return _ABSENT if value is None else quote(value, safe="")
+
+
+def bucket_key(rule: Rule, attributes: Mapping[str, str], secret: bytes) -> str:
+    """The key of the rule's bucket for these attributes (the same string in every region)."""
+    parts = [_part(attributes.get(name)) for name in rule.key]
+    first = f"{rule.key[0]}={parts[0]}" if rule.key else f"rule={rule.id}"
+    identity = ",".join(parts)
+    if rule.hash_key or len(identity) > _LONGEST_PLAIN_IDENTITY:
+        identity = "#" + _digest(secret, identity, 16)
+    return f"rl:{{{_digest(secret, f'{rule.domain}/{first}', 8)}}}:{rule.domain}/{rule.id}:{identity}"
+
+
+def tag_of(key: str) -> str:
+    """The hash tag of a bucket key: buckets with the same tag live in the same slot."""
+    return key[4 : key.index("}")]
+
+
+def rule_of(key: str) -> tuple[str, str]:
+    """(domain, rule id) of a bucket key."""
+    domain, _, rest = key[key.index("}") + 2 :].partition("/")
+    return domain, rest.partition(":")[0]

@@ -1,0 +1,106 @@
+"""What is configured: rules and rule sets, after parsing.  Pure and frozen.
+
+``regional_limiter.rules.parse`` makes these from YAML or JSON; nothing else constructs a RuleSet in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from regional_limiter.model.share import SHARE_UNITS, floor_of
+
+
+class Algorithm(StrEnum):
+    TOKEN_BUCKET = "token_bucket"
+    FIXED_WINDOW = "fixed_window"
+
+
+class Scope(StrEnum):
+    REGION = "region"
+    GLOBAL = "global"
+
+
+class Distribution(StrEnum):
+    """How a global limit is split: ``adaptive`` by the share protocol, ``static`` by the bases alone."""
+
+    ADAPTIVE = "adaptive"
+    STATIC = "static"
+
+
+class OnStoreFailure(StrEnum):
+    LOCAL = "local"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """``tokens`` per ``period_ms`` milliseconds, as a reduced fraction; both > 0."""
+
+    tokens: int
+    period_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One attribute of ``match``: the value must equal one of ``exact`` or fit one of ``wildcards``."""
+
+    attribute: str
+    exact: frozenset[str] = frozenset()
+    wildcards: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One limit.
+
+    ``capacity`` is tokens (token_bucket) or requests a window (fixed_window).  ``refill`` is set for
+    token_bucket, ``window_ms`` for fixed_window.  ``source`` is the rule as its author wrote it.
+    """
+
+    id: str
+    domain: str
+    match: tuple[Condition, ...]
+    key: tuple[str, ...]
+    algorithm: Algorithm
+    capacity: int
+    refill: Rate | None
+    window_ms: int | None
+    scope: Scope = Scope.REGION
+    distribution: Distribution = Distribution.ADAPTIVE
+    on_store_failure: OnStoreFailure = OnStoreFailure.LOCAL
+    charge_denied: bool = False
+    hash_key: bool = False
+    headers: bool = True
+    description: str = ""
+    source: Mapping[str, object] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What we know of a client: a check whose attributes include ``where`` gets ``attributes`` where unset."""
+
+    where: Mapping[str, str]
+    attributes: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """All rules of one domain, taken whole.
+
+    ``bases``: base share per region (sums to 10,000).  ``source`` is the document as parsed, for export.
+    """
+
+    domain: str
+    regions: Mapping[str, int]
+    bases: Mapping[str, int]
+    defaults: Mapping[str, str]
+    subjects: tuple[Subject, ...]
+    rules: tuple[Rule, ...]
+    source: Mapping[str, object] = field(default_factory=dict, compare=False)
+
+    def largest_share(self, region: str) -> int:
+        """The largest share that ``region`` can come to hold: the whole without the floors of the others."""
+        return SHARE_UNITS - sum(floor_of(base) for name, base in self.bases.items() if name != region)

@@ -1,0 +1,109 @@
+"""Shares: the part of a global limit that one region may use.  Pure.
+
+A share is an integer out of 10,000 of a rule's limit. What it means in tokens follows from the rule's
+numbers (:func:`region_capacity`), so the share protocol never sees a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SHARE_UNITS = 10_000
+"""The whole of a limit, in share units."""
+
+FLOOR_PER_MILLE = 20
+"""The part of a base that is never lent, in thousandths (2 %)."""
+
+LARGEST_EXACT_INTEGER = 2**53
+"""Lua numbers are doubles: every integer below this is exact in both implementations."""
+
+
+def floor_of(base: int) -> int:
+    """The floor of a base: what a region may use when nothing better is known while its base may be lent."""
+    return base * FLOOR_PER_MILLE // 1000
+
+
+def region_capacity(capacity: int, share: int, regions: int) -> int:
+    """Tokens that a region with ``share`` may hold of a limit of ``capacity`` over ``regions`` regions.
+
+    One token a region, the rest in proportion: the sum over regions never exceeds ``capacity`` as long as
+    the shares sum to at most 10,000.  A limit that has fewer tokens than there are regions is split plainly.
+    """
+    if share <= 0 or capacity <= 0:
+        return 0
+    if capacity < regions:
+        return capacity * share // SHARE_UNITS
+    return 1 + (capacity - regions) * share // SHARE_UNITS
+
+
+def bases_by_weight(weights: Mapping[str, int]) -> dict[str, int]:
+    """Base share per region in proportion to its weight: integers that sum to 10,000 (largest remainder).
+
+    Ties go to the region named first.  Weights are integers >= 0, not all 0.
+    """
+    total = sum(weights.values())
+    bases = {region: SHARE_UNITS * weight // total for region, weight in weights.items()}
+    order = sorted(weights, key=lambda region: -(SHARE_UNITS * weights[region] % total))
+    for region in order[: SHARE_UNITS - sum(bases.values())]:
+        bases[region] += 1
+    return bases
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolTimes:
+    """The protocol's durations in microseconds.  All scale together; the ratios carry the safety argument."""
+
+    session_us: int = 20_000_000
+    patience_us: int = 10_000_000
+    gap_us: int = 1_000_000
+    beat_us: int = 1_000_000
+    report_us: int = 500_000
+    write_us: int = 300_000
+    drift_ppm: int = 1000
+
+    @classmethod
+    def scaled(cls, scale: float) -> ProtocolTimes:
+        """All durations times ``scale`` (1.0 = the defaults; a third is the least a busy machine bears)."""
+        plain = cls()
+        return cls(
+            session_us=round(plain.session_us * scale),
+            patience_us=round(plain.patience_us * scale),
+            gap_us=round(plain.gap_us * scale),
+            beat_us=round(plain.beat_us * scale),
+            report_us=round(plain.report_us * scale),
+            write_us=round(plain.write_us * scale),
+        )
+
+    @property
+    def consent_us(self) -> int:
+        """D_c = D + P: how long a region promises to stay at its lease or floor."""
+        return self.session_us + self.patience_us
+
+    @property
+    def touch_us(self) -> int:
+        """How often nodes touch every primary, also when idle: a third of the gap."""
+        return self.gap_us // 3
+
+    def stretch(self, duration_us: int) -> int:
+        """The most that one clock shows while another shows ``duration_us``."""
+        return -(-duration_us * (1_000_000 + self.drift_ppm) // (1_000_000 - self.drift_ppm)) + 2
+
+    def squeeze(self, duration_us: int) -> int:
+        """The least that one clock shows while another shows ``duration_us``."""
+        return duration_us * (1_000_000 - self.drift_ppm) // (1_000_000 + self.drift_ppm) - 2
+
+    @property
+    def session_counted_us(self) -> int:
+        """S(D): the most the leader's clock shows while a session lives."""
+        return self.stretch(self.session_us) + self.gap_us
+
+    @property
+    def consent_counted_us(self) -> int:
+        """s(D_c): the least the leader's clock shows while a consent lives."""
+        return self.squeeze(self.consent_us) - self.gap_us
+
+    @property
+    def settle_age_us(self) -> int:
+        """A variable younger than this settles nothing (there and back within the gap)."""
+        return self.stretch(2 * self.gap_us)

@@ -1,0 +1,165 @@
+"""The contracts of a region's store: what a check needs of it, what a node tells it, what the agent does to it.
+
+Two stores fulfil them: ``memory.py`` (embedded mode and simulation) and ``redis_cluster.py``.  One suite,
+``tests/contract``, runs against both.
+
+A *point* is one enforcement point: a primary of the region's Redis Cluster and one loaded version of the
+function library, named ``host:port/version``.  Everything but buckets lives in the library variable of a
+point: leases, bases, beats, demand, usage totals, rules.  All of it is lost together and written again by
+nodes and agent within a fraction of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
+
+from regional_limiter.model.decision import Verdict
+from regional_limiter.model.enforcement import Write, WriteReply
+from regional_limiter.model.rule import Algorithm, Rate
+
+
+class Sharing(IntEnum):
+    """How a bucket's share is found: always 10,000; the base that the call carries; the share protocol."""
+
+    WHOLE = 0
+    STATIC = 1
+    ADAPTIVE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCall:
+    """One rule of one check, compiled: everything that a store needs to decide and charge it.
+
+    ``regions``: how many regions share the limit (1 for region scope).  ``largest_share``: the most that this
+    region can come to hold; a cost above what it allows is ``exceeds_capacity``.  ``base`` as of
+    ``base_version`` is this region's number for ``domain``.  ``cost`` 0 peeks: changes nothing.
+    """
+
+    key: str
+    algorithm: Algorithm
+    capacity: int
+    refill: Rate | None
+    window_ms: int | None
+    cost: int
+    charge_denied: bool = False
+    sharing: Sharing = Sharing.WHOLE
+    regions: int = 1
+    largest_share: int = 10_000
+    domain: str = ""
+    base_version: int = 0
+    base: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTotals:
+    """Running totals of one rule on one node since the node started (they only grow; merged by maximum)."""
+
+    allowed: int = 0
+    denied: int = 0
+    allowed_cost: int = 0
+    denied_cost: int = 0
+    degraded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBeat:
+    """What a node says of itself with every touch.
+
+    ``node``: stable name; ``incarnation``: random, new at each start.  ``base_version``: the newest version of
+    the bases that the node has stored on disk (-1: none).  ``usage``: running totals by ``domain/rule``.
+    ``key_usage``: running totals of the node's busiest keys of global rules (bounded).
+    """
+
+    node: str
+    incarnation: str
+    address: str
+    rules_version: int
+    base_version: int
+    usage: Mapping[str, RuleTotals] = field(default_factory=dict)
+    key_usage: Mapping[str, RuleTotals] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TouchReply:
+    """What a node learns with every touch.  ``nodes``: beats younger than 5 s.  -1: not known here (yet)."""
+
+    time_us: int
+    rules_version: int
+    base_version: int
+    bases: Mapping[str, int]
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeatSeen:
+    """A node's last beat as the point has it, and how old it is on the point's clock."""
+
+    beat: NodeBeat
+    age_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What the agent collects from a point: demand since the last collection, and the nodes' last beats."""
+
+    demand: Mapping[str, int]
+    beats: Sequence[BeatSeen]
+    rules_version: int
+
+
+class CheckStore(Protocol):
+    """What a node needs.  Raises StoreUnavailable; never answers by itself."""
+
+    async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
+        """Decide and charge rules whose keys share one tag, atomically: all are charged or none.
+
+        With ``request_id`` the same verdicts come back for 60 s, charged once.
+        """
+        ...
+
+    async def refund(self, calls: Sequence[BucketCall]) -> None:
+        """Give the cost of each call back to its bucket, never above capacity, not into another window."""
+        ...
+
+    async def points(self) -> Sequence[str]:
+        """The enforcement points that this process uses (one per primary)."""
+        ...
+
+    async def touch(self, point: str, beat: NodeBeat) -> TouchReply: ...
+
+    async def offer(self, point: str, demand: Mapping[str, int]) -> None:
+        """Add offered cost by bucket key (denied included) since the last call."""
+        ...
+
+    async def fetch_rules(self, point: str) -> tuple[int, bytes]:
+        """(version, blob); version -1: the point has none."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class AgentStore(Protocol):
+    """What the region's agent needs.  Raises StoreUnavailable."""
+
+    async def list_points(self) -> frozenset[str]:
+        """Every enforcement point of the region by every reachable server's view, read from the servers now."""
+        ...
+
+    async def write(self, point: str, write: Write) -> WriteReply: ...
+
+    async def collect(self, point: str) -> Collected: ...
+
+    async def publish_rules(self, point: str, version: int, blob: bytes) -> None:
+        """Make ``blob`` the rules that nodes fetch, unless the point knows a newer version."""
+        ...
+
+    async def hold_lock(self, owner: str, ttl_ms: int) -> bool:
+        """Take or renew the region's lock: True if ``owner`` holds it now for ``ttl_ms``."""
+        ...
+
+    async def release_lock(self, owner: str) -> None: ...
+
+    async def close(self) -> None: ...
