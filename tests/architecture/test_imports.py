@@ -1,0 +1,80 @@
+"""The direction of imports, and the purity of the pure rooms: a reader knows from the room what may be touched."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FORBIDDEN_BY_PACKAGE = {
+    "regional_limiter": ("global_sync", "services", "infra"),
+    "global_sync": ("services", "infra"),
+    "services": (),
+    "infra": (),
+}
+
+PURE_ROOMS = (
+    "regional_limiter/model",
+    "regional_limiter/algorithms",
+    "regional_limiter/rules",
+    "regional_limiter/engine.py",
+    "regional_limiter/fallback.py",
+    "regional_limiter/store/library.py",
+    "global_sync/protocol",
+    "global_sync/allocation",
+    "global_sync/policy.py",
+    "global_sync/codec.py",
+    "global_sync/rulebook.py",
+    "global_sync/view.py",
+)
+IMPURE_MODULES = {
+    "time", "random", "asyncio", "redis", "aiokafka", "socket", "os", "subprocess", "threading",
+    "secrets", "fastapi", "httpx", "uvicorn", "structlog", "tenacity",
+}  # fmt: skip
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module
+
+
+def _files(room: str) -> list[Path]:
+    path = ROOT / room
+    return [path] if path.suffix else sorted(path.rglob("*.py"))
+
+
+@pytest.mark.parametrize("package", FORBIDDEN_BY_PACKAGE)
+def test_imports_point_from_services_to_global_sync_to_regional_limiter(package: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in _files(package)
+        for name in _imports(path)
+        if name.split(".")[0] in FORBIDDEN_BY_PACKAGE[package]
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("room", PURE_ROOMS)
+def test_pure_rooms_touch_no_clock_no_network_no_environment(room: str) -> None:
+    files = _files(room)
+    assert files, f"{room} is gone: mend this list"
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in files
+        for name in _imports(path)
+        if name.split(".")[0] in IMPURE_MODULES
+    ]
+    assert wrong == []
+
+
+def test_the_test_would_see_a_wrong_import(tmp_path: Path) -> None:
+    path = tmp_path / "sample.py"
+    path.write_text("import time\nfrom global_sync.protocol import messages\n")
+    assert list(_imports(path)) == ["time", "global_sync.protocol"]
