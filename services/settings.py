@@ -1,0 +1,356 @@
+"""What a process is told at its start: one TOML file, and the environment on top of it.
+
+``APPORTION_CHECK_API__HOST=0.0.0.0`` overrides ``host`` of ``[check_api]``.  A secret may be given as the path of
+a file instead, by the same name with ``_file`` (``token_file = "/run/secrets/check"`` in the file,
+``APPORTION_CHECK_API__TOKEN_FILE`` in the environment).  Unknown fields are faults.  A listener that other
+machines can reach needs a token, or the word that it needs none (``insecure = true``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from regional_limiter.model.errors import ApportionError
+from regional_limiter.model.share import ProtocolTimes
+
+SECRET_BYTES_LEAST = 16
+"""The key secret is a SipHash key: 128 bits or more."""
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Host = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+Address = Annotated[str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:,/\[\]]+):[0-9]{1,5}$")]
+Bootstrap = Annotated[str, StringConstraints(pattern=r"^[^\s:,/]+:[0-9]{1,5}(,[^\s:,/]+:[0-9]{1,5})*$")]
+Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+$")]
+RegionName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+TimeScale = Annotated[float, Field(gt=0, le=10)]
+
+
+class InvalidSettings(ApportionError):
+    """The settings are refused whole.  ``faults``: (field, what would be right), all of them."""
+
+    def __init__(self, source: str, faults: list[tuple[str, str]]) -> None:
+        super().__init__(f"{source}: " + "; ".join(f"{field}: {problem}" for field, problem in faults))
+        self.faults = faults
+
+
+def _secrets_from_files(model: type[BaseModel], data: Any) -> Any:
+    """Replace ``NAME_file`` by the content of that file, for every secret field NAME of ``model``."""
+    if not isinstance(data, Mapping):
+        return data
+    given = dict(data)
+    for name, field in model.model_fields.items():
+        if "SecretStr" not in str(field.annotation) or f"{name}_file" not in given:
+            continue
+        if given.get(name) is not None:
+            raise ValueError(f"give {name} or {name}_file, not both")
+        path = Path(str(given.pop(f"{name}_file")))
+        try:
+            given[name] = path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"{name}_file: cannot read {path}: {error}") from None
+    return given
+
+
+class Section(BaseModel):
+    """A table of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_secret_files(cls, data: Any) -> Any:
+        return _secrets_from_files(cls, data)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a listener on ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Listener(Section):
+    """Something that listens.  Callers send ``token`` as a bearer token when there is one."""
+
+    host: Host = "127.0.0.1"
+    token: SecretStr | None = None
+    insecure: bool = False
+
+    @model_validator(mode="after")
+    def _guard(self) -> Self:
+        if self.token is not None and len(self.token.get_secret_value()) < 16:
+            raise ValueError("token must have at least 16 characters")
+        if not (is_loopback(self.host) or self.token or self.insecure):
+            raise ValueError(
+                f"host {self.host} can be reached from other machines: set token (or token_file),"
+                " or insecure = true, or a loopback host such as 127.0.0.1"
+            )
+        return self
+
+
+def url_of(host: str, port: int) -> str:
+    """How a process on this machine calls a listener (one on every address is called by loopback)."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
+    return (
+        f"http://[{reachable}]:{port}"
+        if reachable.count(":") > 1 and "[" not in reachable
+        else f"http://{reachable}:{port}"
+    )
+
+
+class OwnRedis(Section):
+    """A Redis Cluster that the region script runs itself: ports from ``base_port`` on, primaries first.
+
+    Server i listens on ``base_port + i``; its cluster bus on ``base_port + servers + i``.
+    """
+
+    host: Host = "127.0.0.1"
+    base_port: Port
+    primaries: int = Field(default=3, ge=3, le=32)
+    replicas_each: int = Field(default=1, ge=0, le=4)
+    node_timeout_ms: int = Field(default=2000, ge=500, le=60_000)
+    maxmemory: str = Field(default="0", pattern=r"^[0-9]+(kb|mb|gb)?$")
+
+    @property
+    def count(self) -> int:
+        return self.primaries * (1 + self.replicas_each)
+
+    def ports(self) -> list[int]:
+        return [self.base_port + index for index in range(self.count)]
+
+    def bus_port(self, port: int) -> int:
+        return port + self.count
+
+    @model_validator(mode="after")
+    def _ports_exist(self) -> Self:
+        if self.base_port + 2 * self.count > 65536:
+            raise ValueError(f"base_port must leave room for {2 * self.count} ports below 65536")
+        return self
+
+
+class RedisSettings(Section):
+    """The region's Redis Cluster.  ``servers``: some of its servers, the rest is asked of them."""
+
+    servers: list[Address] = Field(default_factory=list, max_length=100)
+    username: str | None = None
+    password: SecretStr | None = None
+    own: OwnRedis | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_servers(cls, data: Any) -> Any:
+        if isinstance(data, dict) and not data.get("servers") and isinstance(data.get("own"), dict):
+            try:
+                own = OwnRedis.model_validate(data["own"])
+            except ValidationError:
+                return data  # told under redis.own
+            data = {**data, "servers": [f"{own.host}:{port}" for port in own.ports()]}
+        return data
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if not self.servers and self.own is None:
+            raise ValueError('servers must name at least one "host:port", or [redis.own] must be given')
+        return self
+
+
+class KafkaSettings(Section):
+    """The hub's Kafka: ``host:port``, several separated by commas."""
+
+    bootstrap: Bootstrap
+
+
+class CheckApiSettings(Listener):
+    """The region's nodes: node N listens on ``ports[N-1]``."""
+
+    ports: list[Port] = Field(min_length=1, max_length=256)
+
+    def port(self, node: int) -> int:
+        """The port of node ``node``, counted from 1.  Raises InvalidSettings for a node that is not there."""
+        if not 1 <= node <= len(self.ports):
+            raise InvalidSettings(
+                "--node", [("check_api.ports", f"has {len(self.ports)} ports, so no node {node}")]
+            )
+        return self.ports[node - 1]
+
+    def urls(self) -> list[str]:
+        return [url_of(self.host, port) for port in self.ports]
+
+
+class SyncSettings(Listener):
+    """The region's sync service.  ``rank``: the candidate's place in a takeover, 0 first."""
+
+    port: Port
+    rank: int = Field(default=0, ge=0, le=1000)
+
+    @property
+    def url(self) -> str:
+        return url_of(self.host, self.port)
+
+
+class ControlApiSettings(Listener):
+    port: Port
+    state_dir: Path
+
+    @property
+    def url(self) -> str:
+        return url_of(self.host, self.port)
+
+
+class DashboardSettings(Listener):
+    port: Port
+
+    @property
+    def url(self) -> str:
+        return url_of(self.host, self.port)
+
+
+class HubRegion(Section):
+    """Where the hub finds a region.  Only for displays: no limit depends on it."""
+
+    nodes: list[Url] = Field(default_factory=list, max_length=256)
+    sync: Url | None = None
+
+
+class _Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix="APPORTION_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    time_scale: TimeScale = 1.0
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return env_settings, init_settings  # the first wins; init_settings is what the file says
+
+    def times(self) -> ProtocolTimes:
+        """The share protocol's durations for this deployment: the same in all its regions."""
+        return ProtocolTimes.scaled(self.time_scale)
+
+    def redacted(self) -> dict[str, Any]:
+        """Everything in force, with stars for secrets."""
+        return self.model_dump(mode="json")
+
+
+class RegionSettings(_Settings):
+    """One region.  ``state_dir``: what its node and agent remember over a restart, its logs and pid files."""
+
+    name: RegionName
+    state_dir: Path
+    key_secret_file: Path
+    redis: RedisSettings
+    kafka: KafkaSettings
+    check_api: CheckApiSettings
+    sync: SyncSettings
+
+    def key_secret(self) -> bytes:
+        """The secret of the keyed hashes, the same in every region.  Raises InvalidSettings."""
+        try:
+            secret = self.key_secret_file.read_bytes().strip()
+        except OSError as error:
+            problem = f"cannot read {self.key_secret_file}: {error.strerror}"
+            raise InvalidSettings(self.name, [("key_secret_file", problem)]) from None
+        if len(secret) < SECRET_BYTES_LEAST:
+            problem = f"{self.key_secret_file} must hold at least {SECRET_BYTES_LEAST} bytes"
+            raise InvalidSettings(self.name, [("key_secret_file", problem)])
+        return secret
+
+
+class HubSettings(_Settings):
+    """What serves all regions: control API and dashboard."""
+
+    kafka: KafkaSettings
+    control_api: ControlApiSettings
+    dashboard: DashboardSettings
+    regions: dict[RegionName, HubRegion] = Field(min_length=1, max_length=100)
+
+
+_Loaded = TypeVar("_Loaded", bound=_Settings)
+
+
+def load_region(path: str | Path) -> RegionSettings:
+    """The settings of a region from ``path`` and the environment.  Raises InvalidSettings."""
+    return _load(RegionSettings, Path(path))
+
+
+def load_hub(path: str | Path) -> HubSettings:
+    """The settings of the hub's services from ``path`` and the environment.  Raises InvalidSettings."""
+    return _load(HubSettings, Path(path))
+
+
+def _load(model: type[_Loaded], path: Path) -> _Loaded:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidSettings(str(path), [("(file)", f"cannot be read: {error.strerror}")]) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSettings(str(path), [("(file)", f"must be TOML: {error}")]) from None
+    try:
+        return model(**document)
+    except ValidationError as error:
+        faults = [_fault(model, dict(fault)) for fault in error.errors(include_input=False, include_url=False)]
+        raise InvalidSettings(str(path), faults) from None
+
+
+def _fault(model: type[BaseModel], error: dict[str, Any]) -> tuple[str, str]:
+    """A fault of pydantic's in our words: the field's path, and what would be right."""
+    place: tuple[str | int, ...] = error["loc"]
+    field = ".".join(str(part) for part in place) or "(file)"
+    if error["type"] == "extra_forbidden":
+        known = _fields_at(model, place[:-1])
+        near = difflib.get_close_matches(str(place[-1]), known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
+        return field, f"unknown field; {hint}"
+    if error["type"] == "missing":
+        env = "APPORTION_" + "__".join(str(part).upper() for part in place)
+        return field, f"is needed (in the file, or as {env})"
+    if error["type"] == "string_pattern_mismatch":
+        return field, _PATTERN_WORDS.get(error["ctx"]["pattern"], f"must match {error['ctx']['pattern']}")
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return field, message.replace("Input should be", "must be")
+
+
+def _pattern_of(annotated: Any) -> str:
+    return str(annotated.__metadata__[0].pattern)
+
+
+_PATTERN_WORDS = {
+    _pattern_of(Address): 'must be "host:port"',
+    _pattern_of(Bootstrap): 'must be "host:port", several separated by commas without spaces',
+    _pattern_of(Url): "must be http://host:port or https://host:port, without a path",
+    _pattern_of(RegionName): "must be a name of lower-case letters, digits, '.', '_' and '-', at most 63 long",
+}
+
+
+def _fields_at(model: type[BaseModel], place: tuple[str | int, ...]) -> list[str]:
+    """The names that a table of the file may use."""
+    for part in place:
+        field = model.model_fields.get(str(part))
+        candidates = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else []
+        models = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+        if models:
+            model = models[0]
+    return sorted(model.model_fields)

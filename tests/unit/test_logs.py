@@ -1,0 +1,44 @@
+"""Logs are one JSON object a line, also those of libraries and of exceptions."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from services.logs import configure_logging
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def test_every_line_is_json_and_says_whose_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = configure_logging("check_api", region="us-east", node=1)
+    logger.info("started", port=8101)
+    logging.getLogger("aiokafka").warning("gone %s", "away")
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        logger.exception("broken")
+    logger.debug("not at this level")
+    captured = capsys.readouterr()
+    lines = [json.loads(line) for line in captured.err.splitlines()]
+    assert captured.out == ""
+    assert [(line["event"], line["level"]) for line in lines] == [
+        ("started", "info"),
+        ("gone away", "warning"),
+        ("broken", "error"),
+    ]
+    assert all((line["service"], line["region"], line["node"]) == ("check_api", "us-east", 1) for line in lines)
+    assert "two\nlines" in lines[2]["exception"]

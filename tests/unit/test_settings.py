@@ -1,0 +1,180 @@
+"""What a process is told at its start, and how it refuses what cannot be right."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from services.settings import HubSettings, InvalidSettings, RegionSettings, load_hub, load_region
+
+REGION = """
+name = "us-east"
+time_scale = 0.5
+state_dir = "/var/lib/apportion/us-east"
+key_secret_file = "{secret}"
+[redis.own]
+base_port = 7001
+[kafka]
+bootstrap = "127.0.0.1:9201"
+[check_api]
+ports = [8101, 8102]
+[sync]
+port = 8103
+rank = 1
+"""
+
+HUB = """
+[kafka]
+bootstrap = "127.0.0.1:9092"
+[control_api]
+port = 8090
+state_dir = "/var/lib/apportion/control"
+[dashboard]
+port = 8091
+[regions.us-east]
+nodes = ["http://127.0.0.1:8101"]
+sync = "http://127.0.0.1:8103"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("APPORTION_")]:
+        monkeypatch.delenv(name)
+
+
+def region(tmp_path: Path, text: str = REGION) -> RegionSettings:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"0123456789abcdef\n")
+    file = tmp_path / "region.toml"
+    file.write_text(text.replace("{secret}", str(secret)))
+    return load_region(file)
+
+
+def hub(tmp_path: Path, text: str = HUB) -> HubSettings:
+    file = tmp_path / "hub.toml"
+    file.write_text(text)
+    return load_hub(file)
+
+
+def faults(error: pytest.ExceptionInfo[InvalidSettings]) -> dict[str, str]:
+    return dict(error.value.faults)
+
+
+def test_a_region_file_says_everything(tmp_path: Path) -> None:
+    settings = region(tmp_path)
+    assert settings.redis.servers == [f"127.0.0.1:{port}" for port in range(7001, 7007)]
+    assert settings.check_api.urls() == ["http://127.0.0.1:8101", "http://127.0.0.1:8102"]
+    assert settings.check_api.port(2) == 8102
+    assert settings.sync.url == "http://127.0.0.1:8103"
+    assert settings.key_secret() == b"0123456789abcdef"
+    assert settings.times().session_us == 10_000_000
+
+
+def test_the_environment_wins_over_the_file_one_field_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APPORTION_TIME_SCALE", "2")
+    monkeypatch.setenv("APPORTION_SYNC__RANK", "7")
+    monkeypatch.setenv("APPORTION_CHECK_API__PORTS", "[9, 10]")
+    settings = region(tmp_path)
+    assert (settings.time_scale, settings.sync.rank, settings.sync.port) == (2.0, 7, 8103)
+    assert settings.check_api.ports == [9, 10]
+
+
+def test_other_words_with_our_prefix_are_not_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("APPORTION_KAFKA_BOOTSTRAP", "elsewhere:1")
+    assert region(tmp_path).kafka.bootstrap == "127.0.0.1:9201"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "limiter.example"])
+def test_nobody_else_reaches_a_listener_without_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("APPORTION_CHECK_API__HOST", host)
+    with pytest.raises(InvalidSettings) as error:
+        region(tmp_path)
+    assert "insecure = true" in faults(error)["check_api"]
+    monkeypatch.setenv("APPORTION_CHECK_API__INSECURE", "true")
+    assert region(tmp_path).check_api.host == host
+    monkeypatch.setenv("APPORTION_CHECK_API__INSECURE", "false")
+    monkeypatch.setenv("APPORTION_CHECK_API__TOKEN", "0123456789abcdef")
+    assert region(tmp_path).check_api.token is not None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_loopback_needs_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("APPORTION_CHECK_API__HOST", host)
+    assert region(tmp_path).check_api.host == host
+
+
+def test_a_secret_comes_from_a_file_and_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text("a-token-from-a-file\n")
+    monkeypatch.setenv("APPORTION_CHECK_API__TOKEN_FILE", str(tmp_path / "token"))
+    settings = region(tmp_path)
+    assert settings.check_api.token is not None
+    assert settings.check_api.token.get_secret_value() == "a-token-from-a-file"
+    assert "a-token-from" not in str(settings.redacted()) + repr(settings)
+    monkeypatch.setenv("APPORTION_CHECK_API__TOKEN", "another-token-here")
+    with pytest.raises(InvalidSettings, match="not both") as error:
+        region(tmp_path)
+    assert "another-token" not in str(error.value)
+
+
+def test_a_missing_secret_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("APPORTION_REDIS__PASSWORD_FILE", str(tmp_path / "nowhere"))
+    with pytest.raises(InvalidSettings, match=r"password_file: cannot read .*nowhere"):
+        region(tmp_path)
+
+
+def test_every_fault_is_told_with_its_field(tmp_path: Path) -> None:
+    text = (
+        REGION.replace("rank = 1", "rnak = 1")
+        .replace("port = 8103", "port = 99999")
+        .replace('"127.0.0.1:9201"', '"kafka"')
+        .replace('name = "us-east"', "")
+    )
+    with pytest.raises(InvalidSettings) as error:
+        region(tmp_path, text)
+    said = faults(error)
+    assert said["sync.rnak"] == "unknown field; did you mean rank?"
+    assert said["sync.port"] == "must be less than or equal to 65535"
+    assert said["kafka.bootstrap"].startswith('must be "host:port"')
+    assert said["name"] == "is needed (in the file, or as APPORTION_NAME)"
+
+
+def test_a_node_that_is_not_configured_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match="so no node 3"):
+        region(tmp_path).check_api.port(3)
+
+
+def test_a_short_key_secret_is_refused(tmp_path: Path) -> None:
+    settings = region(tmp_path)
+    (tmp_path / "secret").write_bytes(b"short")
+    with pytest.raises(InvalidSettings, match="at least 16 bytes"):
+        settings.key_secret()
+    (tmp_path / "secret").unlink()
+    with pytest.raises(InvalidSettings, match="cannot read"):
+        settings.key_secret()
+
+
+def test_no_redis_at_all_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match=r"redis: servers must name"):
+        region(tmp_path, REGION.replace("[redis.own]\nbase_port = 7001", "[redis]"))
+
+
+def test_a_file_that_is_not_toml_or_not_there_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match="must be TOML"):
+        region(tmp_path, "name = [")
+    with pytest.raises(InvalidSettings, match="cannot be read"):
+        load_region(tmp_path / "none.toml")
+
+
+def test_a_hub_file_names_the_regions(tmp_path: Path) -> None:
+    settings = hub(tmp_path)
+    assert settings.regions["us-east"].nodes == ["http://127.0.0.1:8101"]
+    assert (settings.control_api.url, settings.dashboard.url) == ("http://127.0.0.1:8090", "http://127.0.0.1:8091")
+    with pytest.raises(InvalidSettings, match="without a path"):
+        hub(tmp_path, HUB.replace("8103", "8103/path"))
