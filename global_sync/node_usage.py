@@ -1,0 +1,109 @@
+"""Running totals of a region out of its nodes' beats: repeated, late and reordered beats change nothing.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from regional_limiter.store.base import BeatSeen, NodeBeat, RuleTotals
+
+MAX_KEYS = 5_000
+MAX_SOURCES = 1_000
+Totals = tuple[int, int, int, int, int]
+"""allowed, denied, allowed cost, denied cost, degraded."""
+
+
+def totals_of(usage: RuleTotals) -> Totals:
+    return (usage.allowed, usage.denied, usage.allowed_cost, usage.denied_cost, usage.degraded)
+
+
+class _Merged:
+    """Totals by name: the maximum per node incarnation, summed over incarnations."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._by_source: dict[str, dict[str, Totals]] = {}
+        self._sums: dict[str, Totals] = {}
+
+    def take(self, source: str, usage: Mapping[str, RuleTotals]) -> None:
+        seen = self._by_source.pop(source, {})
+        self._by_source[source] = seen  # the most recently heard stands last
+        if len(self._by_source) > MAX_SOURCES:
+            del self._by_source[next(iter(self._by_source))]
+        for name, totals in usage.items():
+            if name not in self._sums and len(self._sums) >= self._limit:
+                continue
+            old = seen.get(name, (0, 0, 0, 0, 0))
+            new = tuple(max(pair) for pair in zip(old, totals_of(totals), strict=True))
+            grown = tuple(n - o for n, o in zip(new, old, strict=True))
+            known = self._sums.get(name, (0, 0, 0, 0, 0))
+            seen[name] = (new[0], new[1], new[2], new[3], new[4])
+            added = tuple(k + g for k, g in zip(known, grown, strict=True))
+            self._sums[name] = (added[0], added[1], added[2], added[3], added[4])
+
+    def sums(self) -> dict[str, Totals]:
+        return dict(self._sums)
+
+    def drop(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._sums.pop(name, None)
+            for seen in self._by_source.values():
+                seen.pop(name, None)
+
+
+class NodeUsage:
+    """What the nodes of a region have counted, and which nodes there are.
+
+    ``take`` is given every beat that any point has, as often as it is seen, with the caller's clock in us.
+    """
+
+    def __init__(self, forget_after_us: int) -> None:
+        self._forget_after_us = forget_after_us
+        self._rules = _Merged(limit=20_000)
+        self._keys = _Merged(limit=MAX_KEYS)
+        self._last_heard_us: dict[str, int] = {}
+        self._beats: dict[str, NodeBeat] = {}
+
+    def take(self, seen: BeatSeen, now_us: int) -> None:
+        beat = seen.beat
+        source = f"{beat.node} {beat.incarnation}"
+        heard_us = now_us - seen.age_us
+        if heard_us > self._last_heard_us.get(source, heard_us - 1):
+            self._beats[source] = beat
+            self._last_heard_us[source] = heard_us
+        self._rules.take(source, beat.usage)
+        self._keys.take(source, beat.key_usage)
+
+    def expire(self, now_us: int) -> None:
+        """Forget nodes that have been silent for long.  What they counted stays, should they come back."""
+        for source, heard_us in list(self._last_heard_us.items()):
+            if now_us - heard_us > self._forget_after_us:
+                del self._last_heard_us[source], self._beats[source]
+
+    def nodes(self, now_us: int) -> list[tuple[NodeBeat, int]]:
+        """Every node's newest beat with its age in us: one entry a node, the youngest incarnation."""
+        newest: dict[str, tuple[NodeBeat, int]] = {}
+        for source, heard_us in self._last_heard_us.items():
+            beat = self._beats[source]
+            if beat.node not in newest or now_us - heard_us < newest[beat.node][1]:
+                newest[beat.node] = (beat, now_us - heard_us)
+        return [newest[name] for name in sorted(newest)]
+
+    def least_base_version(self, now_us: int, younger_than_us: int) -> int | None:
+        """The least version of the bases that any node heard of lately may still use; None without nodes."""
+        versions = [
+            self._beats[source].base_version
+            for source, heard_us in self._last_heard_us.items()
+            if now_us - heard_us < younger_than_us
+        ]
+        return min(versions, default=None)
+
+    def rules(self) -> dict[str, Totals]:
+        return self._rules.sums()
+
+    def keys(self, at_most: int) -> dict[str, Totals]:
+        """Totals of the busiest keys."""
+        sums = self._keys.sums()
+        busiest = sorted(sums, key=lambda key: -(sums[key][2] + sums[key][3]))
+        if len(sums) >= MAX_KEYS:  # make room for keys that come later
+            self._keys.drop(busiest[MAX_KEYS // 2 :])
+        return {key: sums[key] for key in busiest[:at_most]}

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from global_sync.node_usage import NodeUsage
+from regional_limiter.store.base import BeatSeen, NodeBeat, RuleTotals
+
+SECOND = 1_000_000
+
+
+def beat(node: str, incarnation: str, allowed: int, base_version: int = 3) -> NodeBeat:
+    totals = {"default/orders": RuleTotals(allowed=allowed, allowed_cost=allowed)}
+    return NodeBeat(node, incarnation, "http://127.0.0.1:1", 1, base_version, usage=totals)
+
+
+def usage_of(*beats: tuple[NodeBeat, int]) -> NodeUsage:
+    usage = NodeUsage(forget_after_us=60 * SECOND)
+    for number, (seen, age_us) in enumerate(beats):
+        usage.take(BeatSeen(seen, age_us), now_us=100 * SECOND + number)
+    return usage
+
+
+def test_a_repeated_beat_counts_once() -> None:
+    usage = usage_of((beat("a", "1", 30), 0), (beat("a", "1", 30), 0), (beat("a", "1", 30), 0))
+    assert usage.rules()["default/orders"][0] == 30
+
+
+def test_an_older_beat_that_comes_later_takes_nothing_back() -> None:
+    usage = usage_of((beat("a", "1", 40), 0), (beat("a", "1", 30), SECOND))
+    assert usage.rules()["default/orders"][0] == 40
+
+
+def test_a_restarted_node_adds_to_what_its_last_life_counted() -> None:
+    usage = usage_of((beat("a", "1", 40), 0), (beat("a", "2", 2), 0), (beat("b", "1", 1), 0))
+    assert usage.rules()["default/orders"][0] == 43
+    assert [seen.node for seen, _ in usage.nodes(101 * SECOND)] == ["a", "b"]
+
+
+def test_a_node_that_comes_back_after_a_long_pause_is_not_counted_twice() -> None:
+    usage = usage_of((beat("a", "1", 40), 0))
+    usage.expire(now_us=300 * SECOND)
+    assert usage.nodes(300 * SECOND) == []
+    usage.take(BeatSeen(beat("a", "1", 41), 0), now_us=301 * SECOND)
+    assert usage.rules()["default/orders"][0] == 41
+
+
+def test_the_least_base_version_is_that_of_the_node_that_lags() -> None:
+    usage = usage_of((beat("a", "1", 1, base_version=5), 0), (beat("b", "1", 1, base_version=3), 0))
+    assert usage.least_base_version(101 * SECOND, younger_than_us=30 * SECOND) == 3
+    assert usage.least_base_version(200 * SECOND, younger_than_us=30 * SECOND) is None
+
+
+def test_the_table_of_keys_is_bounded_and_keeps_the_busiest() -> None:
+    usage = NodeUsage(forget_after_us=SECOND)
+    for start in range(0, 12_000, 1_000):
+        keys = {f"k{n}": RuleTotals(allowed=n, allowed_cost=n) for n in range(start, start + 1_000)}
+        usage.take(BeatSeen(NodeBeat("a", "1", "", 1, 1, key_usage=keys), 0), now_us=SECOND)
+        usage.keys(at_most=10)
+    assert len(usage.keys(at_most=100_000)) <= 5_000
+    assert next(iter(usage.keys(at_most=1))) == "k11999"
