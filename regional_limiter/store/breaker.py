@@ -1,0 +1,62 @@
+"""When to stop asking a server that does not answer.  Pure: time is an argument, in seconds.
+
+    closed --5 failures within 1 s--> open --one success, or reset()--> closed
+
+While open, one call every half second goes through as a probe; all others are refused without being sent.
+Calls that were in flight together fail together and count as one failure: a single hiccup of a busy connection
+must not take its shard away.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+
+class Breaker:
+    """One server's breaker."""
+
+    __slots__ = ("_failures", "_next_probe_at", "_open", "_probe_every_s", "_within_s", "opened")
+
+    def __init__(self, failures: int = 5, within_s: float = 1.0, probe_every_s: float = 0.5) -> None:
+        self._failures: Final[deque[float]] = deque(maxlen=failures)
+        self._within_s = within_s
+        self._probe_every_s = probe_every_s
+        self._next_probe_at = 0.0
+        self._open = False
+        self.opened = 0
+        """How often it has opened."""
+
+    @property
+    def is_open(self) -> bool:
+        return self._open
+
+    def admits(self, now: float) -> bool:
+        """Whether a call may be sent now.  Saying yes while open makes that call the probe."""
+        if not self._open:
+            return True
+        if now < self._next_probe_at:
+            return False
+        self._next_probe_at = now + self._probe_every_s
+        return True
+
+    def failed(self, started: float, now: float) -> None:
+        """A call sent at ``started`` got no answer."""
+        failures = self._failures
+        if failures and started <= failures[-1]:
+            return
+        failures.append(now)
+        if not self._open and len(failures) == failures.maxlen and now - failures[0] <= self._within_s:
+            self._open = True
+            self.opened += 1
+            self._next_probe_at = now + self._probe_every_s
+
+    def succeeded(self) -> None:
+        """A call was answered, whatever the answer."""
+        if self._open or self._failures:
+            self.reset()
+
+    def reset(self) -> None:
+        """Close at once: the topology says that this shard is served by somebody else now."""
+        self._open = False
+        self._failures.clear()

@@ -1,0 +1,284 @@
+"""The servers of one Redis Cluster: connections, topology, breakers, and a call that finds its way.  I/O.
+
+A command is sent once.  It is sent a second time only when the reply proves that nothing ran: MOVED, ASK, or an
+unknown function (after the library is loaded).  A refusal that says "not here, not now" ends the call at once
+and makes the topology be read again; so does a shard that lets several calls time out, since a frozen primary
+never says MOVED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
+
+from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.store.breaker import Breaker
+from regional_limiter.store.connection import ConnectionOptions, ReplyError, Server, pack
+from regional_limiter.store.topology import NOTHING_KNOWN, NodeLine, Topology, merge, parse_nodes
+
+_log = logging.getLogger("apportion.store")
+
+_NODES: Final = pack("CLUSTER", "NODES")
+
+# Refusals that come before anything is executed.
+_ELSEWHERE: Final = frozenset(("READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN"))
+_NOT_RUN: Final = _ELSEWHERE | {"MOVED", "ASK", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "NOAUTH", "NOPERM"}
+_UNKNOWN_FUNCTION: Final = "Function not found"
+
+Load = Callable[[str, float], Awaitable[None]]
+"""Load the function library at an address within so many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """Times in seconds.  ``refresh_hurt_s``: how often the topology is read while a shard does not answer."""
+
+    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+    view_timeout_s: float = 0.25
+    refresh_s: float = 5.0
+    refresh_hurt_s: float = 0.2
+    refresh_apart_s: float = 0.05
+    timeouts_to_refresh: int = 3
+
+
+class Cluster:
+    """Connections to every known server, and who owns which slot.  Starts with the first call."""
+
+    def __init__(self, seeds: Sequence[str], options: ClusterOptions) -> None:
+        self._seeds = frozenset(seeds)
+        self._options = options
+        self._servers: dict[str, Server] = {}
+        self._breakers: dict[str, Breaker] = {}
+        self._strikes: dict[str, int] = {}
+        self._topology = NOTHING_KNOWN
+        self._owners: list[str] = list(NOTHING_KNOWN.owners)
+        self._known = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._refresher: asyncio.Task[None] | None = None
+        self._closed = False
+        self._closing: set[asyncio.Task[None]] = set()
+        self.refreshes = 0
+
+    # ---- life
+
+    def start(self) -> None:
+        """Begin to connect and to read the topology (needs a running loop)."""
+        if self._refresher is None and not self._closed:
+            for address in self._seeds:
+                self.server(address)
+            self._refresher = asyncio.get_running_loop().create_task(self._keep_fresh(), name="redis topology")
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._refresher is not None:
+            self._refresher.cancel()
+            await asyncio.gather(self._refresher, return_exceptions=True)
+        await asyncio.gather(*(server.close() for server in self._servers.values()))
+        self._servers.clear()
+
+    # ---- what is known
+
+    @property
+    def topology(self) -> Topology:
+        return self._topology
+
+    def server(self, address: str) -> Server:
+        """The connection to ``address``, begun if there is none."""
+        server = self._servers.get(address)
+        if server is None:
+            if self._closed:
+                raise StoreUnavailable("closed", may_have_run=False)
+            server = self._servers[address] = Server(address, self._options.connection, self._lost)
+            server.start()
+        return server
+
+    def breaker(self, address: str) -> Breaker:
+        breaker = self._breakers.get(address)
+        if breaker is None:
+            breaker = self._breakers[address] = Breaker()
+        return breaker
+
+    async def known(self, timeout_s: float) -> Topology:
+        """The topology; waits for the first one at most ``timeout_s``."""
+        self.start()
+        if not self._known.is_set():
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._known.wait()
+            except TimeoutError:
+                raise StoreUnavailable("no_topology", may_have_run=False) from None
+        return self._topology
+
+    def owner(self, slot: int) -> str:
+        address = self._owners[slot]
+        if not address:
+            self.want_refresh()
+            raise StoreUnavailable("slot_unserved", may_have_run=False)
+        return address
+
+    # ---- calls
+
+    async def call(
+        self,
+        command: bytes,
+        *,
+        slot: int | None = None,
+        address: str = "",
+        attempt_s: float,
+        whole_s: float,
+        load: Load | None = None,
+        through_breaker: bool = True,
+    ) -> object:
+        """Send ``command`` to the owner of ``slot``, or to ``address``; the reply is never an error.
+
+        ``attempt_s`` bounds each sending, ``whole_s`` all of them.  With ``load`` an unknown function is loaded
+        once.  Raises StoreUnavailable.
+        """
+        end = monotonic() + whole_s
+        if not self._known.is_set():
+            await self.known(whole_s)
+        address = address or self.owner(slot or 0)
+        asking = redirected = loaded = False
+        while True:
+            left_s = end - monotonic()
+            if left_s <= 0:
+                raise StoreUnavailable("timeout", may_have_run=False)
+            reply = await self._send(address, command, min(attempt_s, left_s), asking, through_breaker)
+            if not isinstance(reply, ReplyError):
+                return reply
+            text = str(reply)
+            kind, _, rest = text.partition(" ")
+            if _UNKNOWN_FUNCTION in text and load is not None and not loaded:
+                loaded = True
+                await load(address, end - monotonic())
+            elif kind in ("MOVED", "ASK") and slot is not None and not redirected:
+                redirected, asking = True, kind == "ASK"
+                address = await self._redirect(rest, address, moved=kind == "MOVED", left_s=end - monotonic())
+            else:
+                raise self._refused(kind, text, address)
+
+    async def _send(self, address: str, command: bytes, timeout_s: float, asking: bool, guarded: bool) -> object:
+        breaker = self.breaker(address)
+        started = monotonic()
+        if guarded and not breaker.admits(started):
+            raise StoreUnavailable("breaker_open", may_have_run=False)
+        try:
+            reply = await self.server(address).call(command, timeout_s, asking=asking)
+        except StoreUnavailable as error:
+            # Without a connection a call fails at once by itself: the breaker has nothing to add.
+            if error.may_have_run:
+                breaker.failed(started, monotonic())
+            raise
+        breaker.succeeded()
+        self._strikes.pop(address, None)
+        return reply
+
+    async def _redirect(self, rest: str, asked: str, *, moved: bool, left_s: float) -> str:
+        """The address that MOVED or ASK names (``SLOT HOST:PORT``), connected."""
+        slot_text, _, address = rest.partition(" ")
+        host, _, port = address.rpartition(":")
+        address = f"{host or asked.rpartition(':')[0]}:{port}"
+        if moved:
+            self._owners[int(slot_text)] = address
+            self.want_refresh()
+        if not await self.server(address).ready(max(0.0, left_s)):
+            raise StoreUnavailable("disconnected", may_have_run=False)
+        return address
+
+    def _refused(self, kind: str, text: str, address: str) -> StoreUnavailable:
+        if kind in _ELSEWHERE or kind == "MOVED":
+            self.want_refresh()
+        if kind in _NOT_RUN or _UNKNOWN_FUNCTION in text:
+            return StoreUnavailable(kind.lower(), may_have_run=False)
+        _log.warning("redis %s refused a call: %s", address, text[:300])
+        return StoreUnavailable("error")
+
+    # ---- topology
+
+    def want_refresh(self) -> None:
+        """Have the topology read again soon (many wishes are one reading)."""
+        self._wanted.set()
+
+    def _lost(self, address: str, cause: str) -> None:
+        strikes = self._strikes[address] = self._strikes.get(address, 0) + 1
+        if cause != "timeout" or strikes >= self._options.timeouts_to_refresh:
+            self.want_refresh()
+
+    def hurt(self) -> bool:
+        """Whether some shard does not answer."""
+        return not self._topology.primaries or any(
+            not self.server(address).connected or self.breaker(address).is_open
+            for address in self._topology.primaries
+        )
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            try:
+                self._use(merge(await self.views(self._options.view_timeout_s / 2)))
+            except StoreUnavailable:
+                pass
+            except Exception:
+                _log.exception("reading the topology failed")
+            await asyncio.sleep(self._options.refresh_apart_s)
+            wait_s = self._options.refresh_hurt_s if self.hurt() else self._options.refresh_s
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            self._wanted.clear()
+
+    async def views(self, connect_s: float) -> list[list[NodeLine]]:
+        """What every reachable server says now; also of servers that only the replies name.
+
+        Raises StoreUnavailable when none answers.
+        """
+        asked: set[str] = set()
+        views: list[list[NodeLine]] = []
+        to_ask = set(self._seeds) | self._topology.servers
+        while to_ask:
+            asked |= to_ask
+            answers = await asyncio.gather(*(self._view(address, connect_s) for address in to_ask))
+            new = [view for view in answers if view is not None]
+            views += new
+            to_ask = {line.address for view in new for line in view} - asked
+        if not views:
+            raise StoreUnavailable("no_topology", may_have_run=False)
+        self.refreshes += 1
+        return views
+
+    async def _view(self, address: str, connect_s: float) -> list[NodeLine] | None:
+        try:
+            server = self.server(address)
+            if not await server.ready(connect_s):
+                return None
+            reply = await server.call(_NODES, self._options.view_timeout_s)
+        except StoreUnavailable:
+            return None
+        if not isinstance(reply, bytes):
+            return None
+        return parse_nodes(reply.decode(), address)
+
+    def _use(self, topology: Topology) -> None:
+        if not topology.primaries:
+            return
+        before = dict(self._topology.claims)
+        for address, slots in topology.claims:
+            if before.get(address) != slots:
+                self.breaker(address).reset()
+        self._topology = topology
+        self._owners = list(topology.owners)
+        self._known.set()
+        for address in topology.servers:
+            self.server(address)
+        for address in self._servers.keys() - topology.servers - self._seeds:
+            server = self._servers.pop(address)
+            self._breakers.pop(address, None)
+            self._strikes.pop(address, None)
+            closing = asyncio.get_running_loop().create_task(server.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)

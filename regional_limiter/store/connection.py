@@ -1,0 +1,285 @@
+"""One connection to one Redis server, shared by every call of this process, and kept up.
+
+Calls are written together (one ``write`` per turn of the loop) and answered in order, so a reply belongs to the
+oldest call that waits.  From this follow the rules of this file:
+
+- A call that is given up (deadline, or its caller went away) keeps its place in the queue; the reply that comes
+  for it is thrown away.  A completion never raises, or every later reply would meet the wrong call.
+- A deadline that passes ends the connection: nothing that was asked on it can be told from what is asked next.
+  Everything that waits fails with it, and a new connection is made outside the path of calls.
+- While there is no connection calls fail at once.  A new one counts only after the server answered on it: the
+  kernel accepts connections for a process that is frozen.
+- The queue is bounded.  A call beyond the bound is refused without being sent.
+
+``StoreUnavailable.may_have_run`` is False exactly for calls that never reached the socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final, cast
+
+import hiredis
+
+from regional_limiter.model.errors import StoreUnavailable
+
+ReplyError = hiredis.ReplyError
+"""An error reply.  It is handed over as a result: the caller decides what it means."""
+
+
+def pack(*parts: str | bytes | int) -> bytes:
+    """One command as bytes."""
+    packed: bytes = hiredis.pack_command(parts)  # type: ignore[arg-type]  # its stub allows one part only
+    return packed
+
+
+_NOT_YET: Final = object()
+_ASKING: Final = pack("ASKING")
+_STALL_S: Final = 0.002
+"""A timer this late means that the loop stood still: replies may lie unread, so it looks once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """How to reach the servers.  Times in seconds."""
+
+    username: str | None = None
+    password: str | None = None
+    tls: ssl.SSLContext | None = None
+    in_flight_max: int = 4096
+    connect_timeout_s: float = 0.5
+    backoff_first_s: float = 0.02
+    backoff_most_s: float = 0.5
+
+
+class _Wire(asyncio.Protocol):
+    """One socket: FIFO of waiting calls, one write per loop turn, one timer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, in_flight_max: int) -> None:
+        self._loop = loop
+        self._reader = hiredis.Reader(notEnoughData=_NOT_YET)
+        self._waiting: deque[tuple[asyncio.Future[object] | None, float]] = deque()
+        self._unsent: list[bytes] = []
+        self._in_flight_max = in_flight_max
+        self._transport: asyncio.Transport | None = None
+        self._writable = True
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        self._looked_again = False
+        self.lost: asyncio.Future[str] = loop.create_future()
+
+    # ---- calls
+
+    def call(self, command: bytes, timeout_s: float, *, asking: bool = False) -> asyncio.Future[object]:
+        if self.lost.done():
+            raise StoreUnavailable("disconnected", may_have_run=False)
+        waiting = self._waiting
+        if len(waiting) >= self._in_flight_max:
+            raise StoreUnavailable("queue_full", may_have_run=False)
+        future: asyncio.Future[object] = self._loop.create_future()
+        deadline = monotonic() + timeout_s
+        if not self._unsent and self._writable:
+            self._loop.call_soon(self._flush)
+        if asking:
+            waiting.append((None, deadline))
+            self._unsent.append(_ASKING)
+        waiting.append((future, deadline))
+        self._unsent.append(command)
+        if deadline < self._timer_at:
+            self._arm(deadline)
+        return future
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
+
+    def _flush(self) -> None:
+        if self._unsent and self._writable and self._transport is not None:
+            data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
+            self._unsent.clear()
+            self._transport.write(data)
+
+    # ---- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do not inherit from asyncio.Transport.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        reader, waiting = self._reader, self._waiting
+        try:
+            reader.feed(data)
+            while (reply := reader.gets()) is not _NOT_YET:
+                future, _ = waiting.popleft()
+                if future is not None and not future.done():
+                    future.set_result(reply)
+        except (hiredis.ProtocolError, IndexError):
+            self.drop("protocol")
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.drop("disconnected")
+
+    # ---- the end
+
+    def drop(self, cause: str) -> None:
+        """End the connection; whatever waits fails with ``cause``."""
+        if self.lost.done():
+            return
+        self.lost.set_result(cause)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        sent = len(self._waiting) - len(self._unsent)
+        self._unsent.clear()
+        for place, (future, _) in enumerate(self._waiting):
+            if future is not None and not future.done():
+                future.set_exception(StoreUnavailable(cause, may_have_run=place < sent))
+        self._waiting.clear()
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_later(max(0.0, deadline - monotonic()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        now = monotonic()
+        stalled = now - self._timer_at > _STALL_S
+        self._timer, self._timer_at = None, float("inf")
+        if stalled and not self._looked_again:
+            self._looked_again = True
+            self._arm(now + 0.001)
+            return
+        self._looked_again = False
+        if not self._waiting:
+            return
+        earliest = min(deadline for _, deadline in self._waiting)
+        # The loop's clock is coarser than ours: half a millisecond early is on time.
+        if earliest <= now + 0.0005:
+            self.drop("timeout")
+        else:
+            self._arm(earliest)
+
+
+class Server:
+    """One Redis server and the connection to it, made anew for as long as this object is open.
+
+    ``on_down(address, cause)`` is called whenever a connection is lost.
+    """
+
+    def __init__(
+        self, address: str, options: ConnectionOptions, on_down: Callable[[str, str], None] | None = None
+    ) -> None:
+        self.address = address
+        self._options = options
+        self._on_down = on_down
+        self._wire: _Wire | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._up = asyncio.Event()
+
+    @property
+    def connected(self) -> bool:
+        return self._wire is not None
+
+    @property
+    def in_flight(self) -> int:
+        return 0 if self._wire is None else self._wire.in_flight
+
+    def call(self, command: bytes, timeout_s: float, *, asking: bool = False) -> asyncio.Future[object]:
+        """Send a packed command; the reply comes within ``timeout_s`` or not at all.
+
+        An error reply is a result (a ReplyError).  Raises StoreUnavailable at once when there is no connection
+        or the queue is full; the future fails with StoreUnavailable when the connection ends.
+        """
+        wire = self._wire
+        if wire is None:
+            raise StoreUnavailable("disconnected", may_have_run=False)
+        return wire.call(command, timeout_s, asking=asking)
+
+    def start(self) -> None:
+        """Begin to connect (needs a running loop)."""
+        if self._keeper is None:
+            self._keeper = asyncio.get_running_loop().create_task(self._keep(), name=f"redis {self.address}")
+
+    async def ready(self, timeout_s: float) -> bool:
+        """Wait for a connection, at most ``timeout_s``."""
+        if self._wire is not None:
+            return True
+        self.start()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._up.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+        self._end("closed")
+
+    # ---- keeping it up
+
+    async def _keep(self) -> None:
+        delay_s = self._options.backoff_first_s
+        while True:
+            wire = await self._connect()
+            if wire is None:
+                await asyncio.sleep(delay_s * (0.75 + random.random() / 2))
+                delay_s = min(delay_s * 2, self._options.backoff_most_s)
+                continue
+            delay_s = self._options.backoff_first_s
+            self._wire = wire
+            self._up.set()
+            cause = await wire.lost
+            self._end(cause)
+            if self._on_down is not None:
+                self._on_down(self.address, cause)
+
+    def _end(self, cause: str) -> None:
+        wire, self._wire = self._wire, None
+        self._up.clear()
+        if wire is not None:
+            wire.drop(cause)
+
+    async def _connect(self) -> _Wire | None:
+        """A connection on which the server has answered, or None."""
+        loop = asyncio.get_running_loop()
+        options = self._options
+        host, _, port = self.address.rpartition(":")
+        wire = _Wire(loop, options.in_flight_max)
+        try:
+            async with asyncio.timeout(options.connect_timeout_s):
+                await loop.create_connection(lambda: wire, host.strip("[]"), int(port), ssl=options.tls)
+                if options.password is not None:
+                    login = (options.username or "default", options.password)
+                    await self._expect(wire, ("AUTH", *login), b"OK")
+                await self._expect(wire, ("PING",), b"PONG")
+        except (OSError, TimeoutError, StoreUnavailable):
+            wire.drop("refused")
+            return None
+        except BaseException:
+            wire.drop("closed")
+            raise
+        return wire
+
+    async def _expect(self, wire: _Wire, command: tuple[str, ...], reply: bytes) -> None:
+        said = await wire.call(pack(*command), self._options.connect_timeout_s)
+        if said != reply:
+            raise StoreUnavailable("refused", may_have_run=False)
