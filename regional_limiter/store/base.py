@@ -120,8 +120,11 @@ class CheckStore(Protocol):
         """
         ...
 
-    async def refund(self, calls: Sequence[BucketCall]) -> None:
-        """Give the cost of each call back to its bucket, never above capacity, not into another window."""
+    async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
+        """Give the cost of each call back to its bucket, never above capacity, not into another window.
+
+        With ``request_id`` each bucket is given back once in 60 s, however often the same refund comes.
+        """
         ...
 
     async def points(self) -> Sequence[str]:
