@@ -1,0 +1,183 @@
+"""What a node counts, and how Prometheus reads it.
+
+On the way of a check there are plain integers and one fixed array of buckets; observable instruments read
+them when somebody asks for ``/metrics``.  Labels are rules, outcomes, causes, routes and points: never a key,
+a user or an address of a caller, and every table has a bound.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider, ObservableCounter, ObservableGauge
+from opentelemetry.sdk.resources import Resource
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from regional_limiter.model.decision import Answer
+from services.check_api.ports import LimiterStatus
+
+DURATION_BOUNDS_S: Final = (
+    0.00025,
+    0.0005,
+    0.001,
+    0.002,
+    0.004,
+    0.008,
+    0.015,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+)
+MAX_SERIES = 4096
+OTHER = "_other"
+"""The label of what came after a table was full."""
+
+BREAKER_STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
+
+
+class Durations:
+    """One histogram: counts by bucket, and the sum in seconds."""
+
+    __slots__ = ("counts", "sum_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(DURATION_BOUNDS_S) + 1)
+        self.sum_s = 0.0
+
+    def record(self, duration_s: float) -> None:
+        self.counts[bisect_left(DURATION_BOUNDS_S, duration_s)] += 1
+        self.sum_s += duration_s
+
+
+class Counts:
+    """The counters of one node.  Every method is called on the event loop and takes a few hundred nanoseconds."""
+
+    def __init__(self) -> None:
+        self.checks: dict[tuple[str, str, str], int] = {}
+        self.degraded_answers = 0
+        self.unexpected_errors = 0
+        self.durations: dict[tuple[str, str, int], Durations] = {}
+
+    def checked(self, domain: str, answer: Answer) -> None:
+        """A check has been answered.  A domain is a label only if one of its rules was named."""
+        rule = answer.rule
+        key = (domain, rule, answer.reason.value) if rule is not None else ("", "", answer.reason.value)
+        if key not in self.checks and len(self.checks) >= MAX_SERIES:
+            key = (OTHER, OTHER, answer.reason.value)
+        self.checks[key] = self.checks.get(key, 0) + 1
+        if answer.degraded:
+            self.degraded_answers += 1
+
+    def served(self, method: str, route: str, status: int, duration_s: float) -> None:
+        """A request has been answered.  ``method`` and ``route`` come from our own tables, not from callers."""
+        key = (method, route, status)
+        durations = self.durations.get(key)
+        if durations is None:
+            durations = self.durations.setdefault(key, Durations())
+        durations.record(duration_s)
+
+
+class Metrics:
+    """Exports ``counts`` and what ``status`` tells as Prometheus text.  ``region`` is a label of every series."""
+
+    def __init__(self, region: str, counts: Counts, status: Callable[[], LimiterStatus]) -> None:
+        self.counts = counts
+        self._status = status
+        self._registry = CollectorRegistry()
+        self._registry.register(_DurationCollector(region, counts))
+        self._reader = PrometheusMetricReader(
+            disable_target_info=True,
+            scope_info_enabled=False,
+            resource_attribute_filter=lambda name: name == "region",
+            registry=self._registry,
+            cardinality_limits={ObservableCounter: MAX_SERIES + 16, ObservableGauge: MAX_SERIES},
+        )
+        resource = Resource({"service.name": "apportion-check-api", "region": region})
+        self._provider = MeterProvider([self._reader], resource=resource, shutdown_on_exit=False)
+        self._register()
+
+    def text(self) -> bytes:
+        """The exposition format of Prometheus."""
+        return generate_latest(self._registry)
+
+    def close(self) -> None:
+        self._provider.shutdown()
+
+    def _register(self) -> None:
+        meter = self._provider.get_meter("apportion.check_api")
+        counter, gauge = meter.create_observable_counter, meter.create_observable_gauge
+        counts = self.counts
+        counter("ratelimit.checks", [self._checks], "{check}", "Checks answered, by named rule and outcome")
+        counter(
+            "ratelimit.degraded_checks",
+            [_reader(lambda: counts.degraded_answers)],
+            "{check}",
+            "Checks answered without the region's Redis, or at the floor",
+        )
+        counter("ratelimit.degraded", [self._degraded], "{decision}", "Degraded decisions, by cause")
+        counter(
+            "ratelimit.unexpected_errors",
+            [_reader(lambda: counts.unexpected_errors)],
+            "{error}",
+            "Requests answered 500",
+        )
+        gauge("ratelimit.rules.version", [_reader(lambda: self._status().rules_version)], "", "Rules in force")
+        gauge("ratelimit.base.version", [_reader(lambda: self._status().base_version)], "", "Bases known")
+        gauge(
+            "ratelimit.shard.breaker",
+            [self._breakers],
+            "",
+            "Breaker of each enforcement point: 0 closed, 1 half open, 2 open",
+        )
+
+    def _checks(self, options: CallbackOptions) -> Iterator[Observation]:
+        for (domain, rule, outcome), count in list(self.counts.checks.items()):
+            yield Observation(count, {"domain": domain, "rule": rule, "outcome": outcome})
+
+    def _degraded(self, options: CallbackOptions) -> Iterator[Observation]:
+        for cause, count in list(self._status().degraded.items())[:MAX_SERIES]:
+            yield Observation(count, {"cause": cause})
+
+    def _breakers(self, options: CallbackOptions) -> Iterator[Observation]:
+        for shard in list(self._status().shards)[:MAX_SERIES]:
+            yield Observation(BREAKER_STATES.get(shard.breaker, 2), {"point": shard.point})
+
+
+def _reader(value: Callable[[], int]) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    return lambda options: [Observation(value())]
+
+
+class _DurationCollector(Collector):
+    """``http.server.request.duration``: the arrays of :class:`Counts` as a histogram.
+
+    OpenTelemetry has no observable histogram, so this one is handed to the registry directly.
+    """
+
+    def __init__(self, region: str, counts: Counts) -> None:
+        self._region = region
+        self._counts = counts
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        family = HistogramMetricFamily(
+            "http_server_request_duration_seconds",
+            "Duration of requests",
+            labels=["http_request_method", "http_route", "http_response_status_code", "region"],
+        )
+        for (method, route, status), durations in list(self._counts.durations.items()):
+            total, buckets = 0, []
+            for bound, count in zip((*DURATION_BOUNDS_S, "+Inf"), durations.counts, strict=True):
+                total += count
+                buckets.append((str(bound), total))
+            family.add_metric([method, route, str(status), self._region], buckets, durations.sum_s)
+        yield family

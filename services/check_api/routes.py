@@ -1,0 +1,149 @@
+"""What FastAPI answers on a node: probes, metrics, the node's own view, and the documentation of all routes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from fastapi import FastAPI, Response
+from fastapi.openapi.utils import get_openapi
+
+from services.check_api.answers import AnswerBody, DetailedBody
+from services.check_api.bodies import CheckBody
+from services.errors import MEDIA_TYPE, install_problem_handlers, problem_response
+
+if TYPE_CHECKING:
+    from services.check_api.app import NodeApp
+
+PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def build_web(node: NodeApp) -> FastAPI:
+    """The FastAPI application that stands beside the raw path of ``node``."""
+    web = FastAPI(title="Apportion check API", version="1", redoc_url=None)
+    install_problem_handlers(web, node.note_unexpected)
+
+    @web.get("/livez", tags=["probes"])
+    async def livez() -> dict[str, bool]:
+        """Whether the process should go on: looks at no dependency."""
+        return {"live": True}
+
+    @web.get("/readyz", tags=["probes"], response_model=None)
+    async def readyz() -> Response | dict[str, bool]:
+        """Whether to send traffic here.  A node whose Redis is down still answers, so it is ready and degraded."""
+        if node.draining:
+            return problem_response(503, "the node is shutting down")
+        if not node.limiter.ready:
+            return problem_response(503, "no valid rule set has been in force here yet")
+        return {"ready": True, "degraded": _is_degraded(node)}
+
+    @web.get("/metrics", tags=["probes"], response_class=Response)
+    async def metrics() -> Response:
+        """Counters and durations in the exposition format of Prometheus."""
+        return Response(node.metrics.text(), media_type=PROMETHEUS_TEXT)
+
+    @web.get("/v1/node", tags=["node"])
+    async def view() -> dict[str, Any]:
+        """This node's own view of its region."""
+        status = node.limiter.status()
+        return {
+            "node": node.options.node,
+            "region": node.options.region,
+            "ready": node.limiter.ready and not node.draining,
+            "draining": node.draining,
+            "rules_version": status.rules_version,
+            "base_version": status.base_version,
+            "shards": [{"point": shard.point, "breaker": shard.breaker} for shard in status.shards],
+            "degraded": dict(status.degraded),
+            "degraded_checks": node.counts.degraded_answers,
+            "unexpected_errors": node.counts.unexpected_errors,
+        }
+
+    web.openapi = lambda: _openapi(web)  # type: ignore[method-assign]
+    return web
+
+
+def _is_degraded(node: NodeApp) -> bool:
+    return any(shard.breaker != "closed" for shard in node.limiter.status().shards)
+
+
+def _openapi(web: FastAPI) -> dict[str, Any]:
+    """FastAPI's document, and in it the routes that it never sees."""
+    if web.openapi_schema is None:
+        document = get_openapi(title=web.title, version=web.version, routes=web.routes)
+        _, schemas = msgspec.json.schema_components(
+            [CheckBody, AnswerBody, DetailedBody], ref_template="#/components/schemas/{name}"
+        )
+        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
+        document["paths"].update(_raw_paths())
+        web.openapi_schema = document
+    return web.openapi_schema
+
+
+def _raw_paths() -> dict[str, Any]:
+    body = {"required": True, "content": {"application/json": {"schema": _ref("CheckBody")}}}
+    answer = {
+        "description": "The answer, allowed or denied; Retry-After when denied and waiting helps",
+        "content": {"application/json": {"schema": {"oneOf": [_ref("AnswerBody"), _ref("DetailedBody")]}}},
+    }
+    problems = {
+        status: {"description": words, "content": {MEDIA_TYPE: {"schema": {"type": "object"}}}}
+        for status, words in {
+            "400": "Not JSON",
+            "413": "Larger than 64 KiB",
+            "422": "A field is wrong; `errors` names it",
+            "503": "Not ready, or not deliverable",
+        }.items()
+    }
+    detail = _query("detail", "1: with each rule's verdict")
+    identity = [
+        _query("client_key", "Who asks", required=True),
+        _query("resource", "What for", required=True),
+        _query("domain", "The namespace of rules"),
+        {
+            **_query("attributes", "One parameter an attribute, as in attributes.tier=free"),
+            "schema": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+    ]
+    refunded = {"description": "Given back", "content": {"application/json": {"schema": {"type": "object"}}}}
+    return {
+        "/v1/check": {
+            "post": {
+                "tags": ["checks"],
+                "summary": "May this happen now?",
+                "parameters": [detail],
+                "requestBody": body,
+                "responses": {"200": answer, **problems},
+            }
+        },
+        "/v1/refund": {
+            "post": {
+                "tags": ["checks"],
+                "summary": "Give tokens back in the region that charged them",
+                "requestBody": body,
+                "responses": {"200": refunded, **problems},
+            }
+        },
+        "/v1/peek": {
+            "get": {
+                "tags": ["checks"],
+                "summary": "A check of cost 0: changes nothing",
+                "parameters": [*identity, detail],
+                "responses": {"200": answer, **{k: v for k, v in problems.items() if k in ("422", "503")}},
+            }
+        },
+    }
+
+
+def _query(name: str, description: str, *, required: bool = False) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "query",
+        "required": required,
+        "description": description,
+        "schema": {"type": "string"},
+    }
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
