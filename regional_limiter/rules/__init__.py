@@ -1,0 +1,20 @@
+"""Rules: from text to a set that is right as a whole, and from the set to a fast matcher.  Pure.
+
+text -> :mod:`text` -> document -> :mod:`parse` -> RuleSet -> :mod:`compile` -> Matcher.
+"""
+
+from regional_limiter.rules.compile import compile_rules
+from regional_limiter.rules.describe import describe, largest_cost
+from regional_limiter.rules.match import Matcher
+from regional_limiter.rules.parse import parse, parse_document, with_rule, without_rule
+
+__all__ = [
+    "Matcher",
+    "compile_rules",
+    "describe",
+    "largest_cost",
+    "parse",
+    "parse_document",
+    "with_rule",
+    "without_rule",
+]

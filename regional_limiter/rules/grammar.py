@@ -1,0 +1,80 @@
+"""The words of a rule set, and its bounds.
+
+A field is built, or known but not built yet, or unknown.  The last two are faults: a field that is ignored would
+be a limit that its author believes in and nobody enforces.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_DOCUMENT_BYTES = 2**20
+MAX_RULES = 10_000
+MAX_SUBJECTS = 10_000
+MAX_SUBJECT_SHAPES = 32
+"""Different sets of attributes that subjects are found by: each costs every check one look-up."""
+MAX_REGIONS = 64
+MAX_WEIGHT = 1_000_000
+MAX_TEXT_BYTES = 1024
+MAX_MATCH_ATTRIBUTES = 16
+MAX_MATCH_VALUES = 1000
+MAX_MATCH_VALUES_OF_SET = 100_000
+MAX_STARS = 16
+MAX_KEY_ATTRIBUTES = 16
+MAX_CAPACITY = 900_000_000_000
+"""Times 10,000 share units it still stays below 2^53."""
+MAX_SPAN_MS = 366 * 86_400_000
+
+NAME = re.compile(r"[a-z0-9._-]{1,64}", re.ASCII)
+NAME_EXPECTED = "1 to 64 of a-z, 0-9, dot, underscore and hyphen"
+ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
+ATTRIBUTE_EXPECTED = "a letter or underscore, then at most 63 letters, digits, underscores, dots and hyphens"
+
+SET_FIELDS = ("domain", "regions", "defaults", "subjects", "rules")
+SET_NOT_BUILT = ("floor", "addresses", "overrides")
+
+RULE_FIELDS = (
+    "id",
+    "description",
+    "match",
+    "key",
+    "algorithm",
+    "capacity",
+    "refill",
+    "refill_per_second",
+    "limit",
+    "window",
+    "scope",
+    "distribution",
+    "on_store_failure",
+    "mode",
+    "charge_denied",
+    "hash_key",
+    "headers",
+)
+RULE_NOT_BUILT = (
+    "home",
+    "priority",
+    "shed",
+    "cost",
+    "normalise",
+    "split",
+    "canary",
+    "stop",
+    "unlimited",
+    "leak",
+    "queue",
+    "lease",
+)
+ALGORITHMS_NOT_BUILT = (
+    "leaky_bucket",
+    "gcra",
+    "sliding_window_counter",
+    "sliding_window_log",
+    "concurrency",
+)
+DISTRIBUTIONS_NOT_BUILT = ("home",)
+MODES = ("enforce",)
+MODES_NOT_BUILT = ("shadow", "soft")
+CONDITIONS_NOT_BUILT = ("cidr", "min", "max", "not")
+WINDOWS_NOT_BUILT = ("calendar", "zone")

@@ -1,0 +1,175 @@
+"""A rule set from text or from a document: taken whole, or refused whole with every fault by its place.
+
+:func:`parse` reads YAML or JSON, :func:`parse_document` what a reader of JSON made of it.  :func:`with_rule` and
+:func:`without_rule` make the document that a change of one rule leads to; they check nothing but their arguments,
+because only the whole set can be right or wrong.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from regional_limiter.model.errors import Fault, InvalidRules
+from regional_limiter.model.rule import Rule, RuleSet, Subject
+from regional_limiter.model.share import bases_by_weight
+from regional_limiter.rules import grammar
+from regional_limiter.rules.faults import Faults, shown
+from regional_limiter.rules.fields import (
+    below,
+    check_fields,
+    read_attributes,
+    read_integer,
+    read_list,
+    read_mapping,
+    read_name,
+)
+from regional_limiter.rules.rule import read_rule
+from regional_limiter.rules.text import Format, read_document
+
+
+def parse(text: bytes | str, *, format: Format | None = None) -> RuleSet:
+    """The rule set that ``text`` writes (at most 1 MiB; ``format`` None: found out).  Raises InvalidRules."""
+    return parse_document(read_document(text, format))
+
+
+def parse_document(document: object) -> RuleSet:
+    """The rule set of a plain document (dict, list, str, int, float, bool, None).  Raises InvalidRules.
+
+    The set's ``source`` is a copy of the document: parsing it again gives an equal set.
+    """
+    faults = Faults()
+    fields = read_mapping(faults, "", document)
+    faults.raise_if_any()
+    check_fields(faults, "", fields, grammar.SET_FIELDS, grammar.SET_NOT_BUILT)
+    domain = read_name(faults, "domain", fields.get("domain", "default"), grammar.NAME, grammar.NAME_EXPECTED)
+    before = faults.count
+    regions = _read_regions(faults, fields["regions"]) if "regions" in fields else {}
+    known_regions = len(regions) if faults.count == before else None
+    defaults = read_attributes(faults, "defaults", fields.get("defaults", {}))
+    subjects = _read_subjects(faults, fields.get("subjects", []))
+    if "rules" not in fields:
+        faults.add("rules", "missing: a list of rules, which may be empty")
+    rules = _read_rules(faults, fields.get("rules", []), domain, known_regions)
+    faults.raise_if_any()
+    return RuleSet(
+        domain=domain,
+        regions=regions,
+        bases=bases_by_weight(regions) if regions else {},
+        defaults=defaults,
+        subjects=subjects,
+        rules=rules,
+        source=deepcopy(fields),
+    )
+
+
+def with_rule(document: object, rule_id: str, source: object) -> dict[str, object]:
+    """The document with ``source`` as its rule ``rule_id``: in the old one's place, or at the end.
+
+    ``source`` may leave out the id.  Raises InvalidRules if it is no mapping or says another id, or if the
+    document has no list of rules to put it in.
+    """
+    if not isinstance(source, dict):
+        raise InvalidRules([Fault("rule", f"must be a mapping, not {shown(source)}")])
+    if "id" in source and source["id"] != rule_id:
+        raise InvalidRules([Fault("rule.id", f"says {shown(source['id'])}, but the change is of {shown(rule_id)}")])
+    changed, rules = _copy_with_rules(document)
+    rule: object = {"id": rule_id, **deepcopy(source)}
+    places = [index for index, known in enumerate(rules) if _has_id(known, rule_id)]
+    if places:
+        rules[places[0]] = rule
+    else:
+        rules.append(rule)
+    return changed
+
+
+def without_rule(document: object, rule_id: str) -> dict[str, object]:
+    """The document without its rule ``rule_id`` (an equal document when it has none)."""
+    changed, rules = _copy_with_rules(document)
+    changed["rules"] = [known for known in rules if not _has_id(known, rule_id)]
+    return changed
+
+
+def _copy_with_rules(document: object) -> tuple[dict[str, object], list[object]]:
+    if not isinstance(document, dict):
+        raise InvalidRules([Fault("document", f"must be a mapping, not {shown(document)}")])
+    changed = deepcopy(document)
+    rules = changed.setdefault("rules", [])
+    if not isinstance(rules, list):
+        raise InvalidRules([Fault("rules", f"must be a list, not {shown(rules)}")])
+    return changed, rules
+
+
+def _has_id(rule: object, rule_id: str) -> bool:
+    return isinstance(rule, dict) and rule.get("id") == rule_id
+
+
+# ---- parts of a set
+
+
+def _read_regions(faults: Faults, value: object) -> dict[str, int]:
+    """Weights by region: a mapping, or a list of regions of equal weight."""
+    regions: dict[str, int] = {}
+    before = faults.count
+    if isinstance(value, list):
+        for index, item in enumerate(read_list(faults, "regions", value, grammar.MAX_REGIONS)):
+            place = f"regions[{index}]"
+            name = read_name(faults, place, item, grammar.NAME, grammar.NAME_EXPECTED)
+            if name and name in regions:
+                faults.add(place, f"{name} is named twice")
+            regions[name] = 1
+    else:
+        mapping = read_mapping(faults, "regions", value)
+        if len(mapping) > grammar.MAX_REGIONS:
+            faults.add("regions", f"at most {grammar.MAX_REGIONS} regions, not {len(mapping)}")
+            return {}
+        for name, weight in mapping.items():
+            place = below("regions", name)
+            read_name(faults, place, name, grammar.NAME, grammar.NAME_EXPECTED)
+            regions[name] = read_integer(faults, place, weight, 0, grammar.MAX_WEIGHT)
+    if faults.count == before and not any(regions.values()):
+        faults.add("regions", "at least one region must have a weight above 0" if regions else "must not be empty")
+    return regions
+
+
+def _read_subjects(faults: Faults, value: object) -> tuple[Subject, ...]:
+    subjects = []
+    seen: dict[frozenset[tuple[str, str]], int] = {}
+    for index, item in enumerate(read_list(faults, "subjects", value, grammar.MAX_SUBJECTS)):
+        place = f"subjects[{index}]"
+        fields = read_mapping(faults, place, item)
+        where = read_attributes(faults, place, {name: text for name, text in fields.items() if name != "set"})
+        if not where:
+            faults.add(place, 'must name whom it is about, such as client_key: "acme"')
+        for name, text in where.items():
+            if "*" in text:
+                faults.add(below(place, name), "a subject is found by exact text, without wildcards")
+        attributes = read_attributes(faults, below(place, "set"), fields.get("set"))
+        first = seen.setdefault(frozenset(where.items()), index)
+        if where and first != index:
+            faults.add(place, f"is about the same as subjects[{first}]")
+        subjects.append(Subject(where, attributes))
+    shapes = {frozenset(subject.where) for subject in subjects}
+    if len(shapes) > grammar.MAX_SUBJECT_SHAPES:
+        faults.add(
+            "subjects",
+            f"found by {len(shapes)} different sets of attributes: at most {grammar.MAX_SUBJECT_SHAPES}",
+        )
+    return tuple(subjects)
+
+
+def _read_rules(faults: Faults, value: object, domain: str, regions: int | None) -> tuple[Rule, ...]:
+    rules = []
+    first_place: dict[str, str] = {}
+    values = 0
+    for index, item in enumerate(read_list(faults, "rules", value, grammar.MAX_RULES)):
+        place = f"rules[{index}]"
+        name = item.get("id") if isinstance(item, dict) else None
+        if isinstance(name, str) and first_place.setdefault(name, place) != place:
+            faults.add(below(place, "id"), f"{shown(name)} is already the id of {first_place[name]}")
+        rule = read_rule(faults, place, item, domain, regions)
+        if rule is not None:
+            rules.append(rule)
+            values += sum(len(condition.exact) + len(condition.wildcards) for condition in rule.match)
+    if values > grammar.MAX_MATCH_VALUES_OF_SET:
+        faults.add("rules", f"at most {grammar.MAX_MATCH_VALUES_OF_SET:,} values to match in all, not {values:,}")
+    return tuple(rules)

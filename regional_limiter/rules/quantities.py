@@ -1,0 +1,126 @@
+"""Spans, rates, and what can be held exactly.  Pure integers and fractions.
+
+A token bucket's level is an integer of 1/(period_ms x 10,000) tokens.  Both implementations are exact as long as
+every intermediate number stays below 2^53.  The largest that can occur, for capacity C, period P, T tokens:
+
+    level              from -C*P*10,000 (charged after a degraded time) to C*P*10,000
+    elapsed x T x share   elapsed is clamped to the time from the lowest level to full, rounded up:
+                       at most 2*C*P*10,000 + T*10,000
+    their sum          over the two pieces of a share's history: below 4*C*P*10,000 + 2*T*10,000
+
+and a little is kept free for adding a time to a time of day.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+from regional_limiter.model.rule import Rate
+from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS
+from regional_limiter.rules.faults import Faults, shown
+from regional_limiter.rules.fields import NOT_BUILT
+from regional_limiter.rules.grammar import MAX_SPAN_MS, WINDOWS_NOT_BUILT
+
+_ROOM = LARGEST_EXACT_INTEGER - 2**43
+_LARGEST_ERROR = Fraction(1, 1_000_000)
+_UNITS_MS = {"s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "day": 86_400_000}
+_SPAN = re.compile(r"([0-9]{1,9}) ?(s|min|h|d|day)", re.ASCII)
+_REFILL = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?/ ?(?:([0-9]{1,9}) ?)?(s|min|h|d|day)", re.ASCII)
+_REFILL_EXPECTED = 'tokens per span, such as "10/s", "100/min", "5/h", "1/day" or "100/90s"'
+_WINDOW_EXPECTED = 'a span such as "60s", "5min", "1h" or "1d", or a number of seconds'
+ZERO_REFILL = "0 never refills: for a limit that always denies say capacity: 0 with any refill"
+
+
+def read_window_ms(faults: Faults, place: str, value: object) -> int:
+    """A window's length in milliseconds: whole seconds, at most 366 days."""
+    if isinstance(value, dict) and any(name in WINDOWS_NOT_BUILT for name in value):
+        faults.add(place, f"a calendar window is {NOT_BUILT}: write {_WINDOW_EXPECTED}")
+        return 1000
+    span_ms = 0
+    if type(value) is int:
+        span_ms = value * 1000
+    elif isinstance(value, str) and (parts := _SPAN.fullmatch(value)):
+        span_ms = int(parts[1]) * _UNITS_MS[parts[2]]
+    else:
+        faults.add(place, f"must be {_WINDOW_EXPECTED}, not {shown(value)}")
+        return 1000
+    if not 0 < span_ms <= MAX_SPAN_MS:
+        faults.add(place, f"must be from 1 second to 366 days, not {shown(value)}")
+        return 1000
+    return span_ms
+
+
+def read_refill(faults: Faults, place: str, value: object) -> Fraction | None:
+    """``10/s`` as a fraction of tokens over milliseconds."""
+    parts = _REFILL.fullmatch(value) if isinstance(value, str) else None
+    if parts is None:
+        faults.add(place, f"must be {_REFILL_EXPECTED}, not {shown(value)}")
+        return None
+    span_ms = int(parts[2] or 1) * _UNITS_MS[parts[3]]
+    tokens = Fraction(parts[1])
+    if tokens == 0:
+        faults.add(place, ZERO_REFILL)
+    elif not 0 < span_ms <= MAX_SPAN_MS:
+        faults.add(place, f"the span must be from 1 second to 366 days, in {shown(value)}")
+    else:
+        return tokens / span_ms
+    return None
+
+
+def read_refill_per_second(faults: Faults, place: str, value: object) -> Fraction | None:
+    """A whole or decimal number of tokens a second, as a fraction of tokens over milliseconds."""
+    if type(value) is int:
+        tokens = Fraction(value)
+    elif isinstance(value, float) and math.isfinite(value):
+        # The shortest decimal that names this double is what the author wrote.
+        tokens = Fraction(Decimal(repr(value)))
+    else:
+        faults.add(place, f"must be a number of tokens a second, not {shown(value)}")
+        return None
+    if tokens <= 0:
+        faults.add(place, ZERO_REFILL if tokens == 0 else "must be above 0")
+        return None
+    return tokens / 1000
+
+
+def largest_period_ms(rate: Fraction, capacity: int) -> int:
+    """The largest period with which buckets of ``capacity`` at ``rate`` (tokens/ms) stay exact; may be 0."""
+    return math.floor(_ROOM / (SHARE_UNITS * (4 * capacity + 2 * rate)))
+
+
+def hold_rate(asked: Fraction, capacity: int) -> Rate | None:
+    """The rate as it is held: ``asked``, or the nearest lower fraction that stays exact.
+
+    None when the nearest is more than one in a million too low.
+    """
+    largest = largest_period_ms(asked, capacity)
+    if largest < 1:
+        return None
+    held = asked if asked.denominator <= largest else _nearest_lower(asked, largest)
+    if held <= 0 or asked - held > asked * _LARGEST_ERROR:
+        return None
+    return Rate(held.numerator, held.denominator)
+
+
+def _nearest_lower(value: Fraction, largest_denominator: int) -> Fraction:
+    """The largest fraction <= ``value`` whose denominator is at most ``largest_denominator``.
+
+    The continued fraction of ``value``, cut where the denominator grows too large, leaves its two neighbours
+    among the fractions of bounded denominator; one of them lies below.
+    """
+    p0, q0, p1, q1 = 0, 1, 1, 0
+    numerator, denominator = value.numerator, value.denominator
+    while True:
+        whole = numerator // denominator
+        if q0 + whole * q1 > largest_denominator:
+            break
+        p0, q0, p1, q1 = p1, q1, p0 + whole * p1, q0 + whole * q1
+        numerator, denominator = denominator, numerator - whole * denominator
+        if denominator == 0:
+            return Fraction(p1, q1)
+    steps = (largest_denominator - q0) // q1
+    neighbours = (Fraction(p1, q1), Fraction(p0 + steps * p1, q0 + steps * q1))
+    return max(neighbour for neighbour in neighbours if neighbour <= value)

@@ -1,0 +1,485 @@
+"""Rule sets: taken whole, or refused whole with every fault by its place."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from regional_limiter.model.errors import InvalidRules
+from regional_limiter.model.rule import (
+    Algorithm,
+    Condition,
+    Distribution,
+    OnStoreFailure,
+    Rate,
+    RuleSet,
+    Scope,
+    Subject,
+)
+from regional_limiter.rules import parse, parse_document, with_rule, without_rule
+
+FULL = """
+domain: shop
+regions: {us-east: 2, eu-west: 1, ap-south: 1}
+defaults: {tier: free}
+subjects:
+  - {client_key: "acme", set: {tier: gold}}
+rules:
+  - id: orders-free
+    description: "free tier, writes"
+    match:
+      resource: "POST /orders*"
+      tier: [free, trial, "x*"]
+    capacity: 20
+    refill: 10/s
+    scope: global
+    on_store_failure: closed
+    hash_key: true
+    headers: false
+  - id: logins
+    key: []
+    algorithm: fixed_window
+    limit: 4
+    window: 60s
+    scope: global
+    distribution: static
+    charge_denied: true
+    mode: enforce
+"""
+
+
+def faults_of(document: object) -> dict[str, str]:
+    with pytest.raises(InvalidRules) as caught:
+        parse_document(document)
+    return {fault.place: fault.problem for fault in caught.value.faults}
+
+
+def bucket(**fields: Any) -> dict[str, Any]:
+    return {"id": "r", "capacity": 5, "refill": "1/s", **fields}
+
+
+def window(**fields: Any) -> dict[str, Any]:
+    return {"id": "r", "algorithm": "fixed_window", "limit": 5, "window": "60s", **fields}
+
+
+def rule_faults(rule: object, **of_set: Any) -> dict[str, str]:
+    """Faults of a set with one rule; places are given without ``rules[0].``."""
+    faults = faults_of({"rules": [rule], **of_set})
+    return {place.removeprefix("rules[0].").removeprefix("rules[0]"): problem for place, problem in faults.items()}
+
+
+def the_rule(rule: object, **of_set: Any) -> Any:
+    return parse_document({"rules": [rule], **of_set}).rules[0]
+
+
+def test_a_whole_set_is_read_as_written() -> None:
+    rule_set = parse(FULL)
+    assert rule_set.domain == "shop"
+    assert rule_set.regions == {"us-east": 2, "eu-west": 1, "ap-south": 1}
+    assert rule_set.bases == {"us-east": 5000, "eu-west": 2500, "ap-south": 2500}
+    assert rule_set.defaults == {"tier": "free"}
+    assert rule_set.subjects == (Subject({"client_key": "acme"}, {"tier": "gold"}),)
+    orders, logins = rule_set.rules
+    assert orders.match == (
+        Condition("resource", frozenset(), ("POST /orders*",)),
+        Condition("tier", frozenset({"free", "trial"}), ("x*",)),
+    )
+    assert (orders.key, orders.capacity, orders.refill) == (("client_key",), 20, Rate(1, 100))
+    assert (orders.scope, orders.distribution) == (Scope.GLOBAL, Distribution.ADAPTIVE)
+    assert orders.on_store_failure is OnStoreFailure.CLOSED
+    assert orders.hash_key
+    assert not orders.headers
+    assert (logins.algorithm, logins.capacity, logins.window_ms) == (Algorithm.FIXED_WINDOW, 4, 60_000)
+    assert (logins.key, logins.refill, logins.charge_denied) == ((), None, True)
+    assert logins.distribution is Distribution.STATIC
+
+
+def test_the_source_parses_to_an_equal_set_also_through_json() -> None:
+    rule_set = parse(FULL)
+    assert parse_document(rule_set.source) == rule_set
+    assert parse(json.dumps(rule_set.source), format="json") == rule_set
+    assert parse(json.dumps(rule_set.source)) == rule_set
+    assert parse(json.dumps(rule_set.source).encode(), format="yaml") == rule_set
+
+
+def test_the_short_form_of_the_control_api_is_a_whole_rule() -> None:
+    document = with_rule(
+        {"rules": []},
+        "api",
+        {
+            "match": {"resource": "GET /x"},
+            "algorithm": "token_bucket",
+            "capacity": 20,
+            "refill_per_second": 10,
+        },
+    )
+    (rule,) = parse_document(document).rules
+    assert (rule.id, rule.capacity, rule.refill, rule.key) == ("api", 20, Rate(1, 100), ("client_key",))
+
+
+def test_every_fault_is_named_not_only_the_first() -> None:
+    assert set(
+        faults_of(
+            {
+                "domain": "No Spaces",
+                "regions": {"a": 0},
+                "defaults": {"tier": 1},
+                "subjects": [{"set": {}}],
+                "floor": "2%",
+                "rulez": [],
+                "rules": [bucket(refill="0/s"), bucket(id="UPPER", capacity="5"), {"id": "c"}, 7],
+            }
+        )
+    ) == {
+        "domain",
+        "regions",
+        "defaults.tier",
+        "subjects[0]",
+        "floor",
+        "rulez",
+        "rules[0].refill",
+        "rules[1].id",
+        "rules[1].capacity",
+        "rules[2].capacity",
+        "rules[2].refill",
+        "rules[3]",
+    }
+
+
+def test_kgateway_2832_a_duplicate_id_refuses_the_whole_set() -> None:
+    faults = faults_of({"rules": [bucket(id="a"), bucket(id="b"), bucket(id="a", capacity=9)]})
+    assert list(faults) == ["rules[2].id"]
+    assert "rules[0]" in faults["rules[2].id"]
+
+
+def test_an_unknown_field_is_told_its_nearest_known_name() -> None:
+    assert "capacity" in rule_faults(bucket(capasity=3))["capasity"]
+    assert "known are" in rule_faults(bucket(zzzzqq=3))["zzzzqq"]
+    assert "did you mean token_bucket" in rule_faults(bucket(algorithm="token-bucket"))["algorithm"]
+    assert "global" in rule_faults(bucket(scope="globl"))["scope"]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "home",
+        "priority",
+        "shed",
+        "cost",
+        "normalise",
+        "split",
+        "canary",
+        "stop",
+        "unlimited",
+        "leak",
+        "queue",
+        "lease",
+    ],
+)
+def test_a_field_that_is_not_built_is_refused_by_name_never_ignored(field: str) -> None:
+    assert "not built yet" in rule_faults(bucket(**{field: 1}))[field]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("algorithm", "leaky_bucket"),
+        ("algorithm", "gcra"),
+        ("algorithm", "sliding_window_counter"),
+        ("algorithm", "sliding_window_log"),
+        ("algorithm", "concurrency"),
+        ("mode", "shadow"),
+        ("mode", "soft"),
+    ],
+)
+def test_a_word_that_is_not_built_is_refused(field: str, value: str) -> None:
+    assert "not built yet" in rule_faults(bucket(**{field: value}))[field]
+
+
+def test_other_parts_of_the_grammar_that_are_not_built_are_refused() -> None:
+    assert "not built yet" in rule_faults(window(window={"calendar": "month", "zone": "UTC"}))["window"]
+    assert "not built yet" in rule_faults(bucket(match={"ip": {"cidr": ["10.0.0.0/8"]}}))["match.ip.cidr"]
+    assert set(rule_faults(bucket(match={"size": {"min": 1, "max": 2}}))) == {"match.size.min", "match.size.max"}
+    assert "not built yet" in rule_faults(bucket(match={"country": {"not": ["DE"]}}))["match.country.not"]
+    faults = rule_faults(bucket(scope="global", distribution="home"), regions=["a", "b"])
+    assert "not built yet" in faults["distribution"]
+    for field in ("floor", "addresses", "overrides"):
+        assert "not built yet" in faults_of({"rules": [], field: 1})[field]
+
+
+@pytest.mark.parametrize("capacity", [True, "20", 20.0, -1, None, [], 10**12])
+def test_a_capacity_is_a_whole_number_and_nothing_that_looks_like_one(capacity: object) -> None:
+    assert "capacity" in rule_faults(bucket(capacity=capacity))
+
+
+def test_a_number_too_long_to_print_is_still_a_fault_with_a_place() -> None:
+    assert list(rule_faults(bucket(capacity=10**5000))) == ["capacity"]
+
+
+@pytest.mark.parametrize("flag", ["yes", "true", 1, 0, None])
+def test_a_flag_is_true_or_false_and_nothing_else(flag: object) -> None:
+    assert set(rule_faults(bucket(charge_denied=flag, hash_key=flag, headers=flag))) == {
+        "charge_denied",
+        "hash_key",
+        "headers",
+    }
+
+
+@pytest.mark.parametrize(
+    ("refill", "rate"),
+    [
+        ("10/s", Rate(1, 100)),
+        ("100/min", Rate(1, 600)),
+        ("5/h", Rate(1, 720_000)),
+        ("1/day", Rate(1, 86_400_000)),
+        ("1/d", Rate(1, 86_400_000)),
+        ("100/90s", Rate(1, 900)),
+        ("7 / 2 min", Rate(7, 120_000)),
+        ("0.5/s", Rate(1, 2000)),
+        ("3000000/s", Rate(3000, 1)),
+    ],
+)
+def test_a_refill_is_held_as_a_reduced_fraction(refill: str, rate: Rate) -> None:
+    assert the_rule(bucket(refill=refill)).refill == rate
+
+
+@pytest.mark.parametrize(
+    "refill",
+    ["0/s", "0.0/s", "-1/s", "1/0s", "10", "10/m", "10/year", "1/400day", "1e3/s", "/s", 10, True, None, "١/s"],
+)
+def test_a_refill_that_never_refills_or_can_be_misread_is_refused(refill: object) -> None:
+    assert list(rule_faults(bucket(refill=refill))) == ["refill"]
+
+
+@pytest.mark.parametrize(("value", "tokens"), [(10, Fraction(10)), (0.1, Fraction(1, 10)), (2.5, Fraction(5, 2))])
+def test_a_decimal_refill_is_the_decimal_not_its_double(value: object, tokens: Fraction) -> None:
+    rate = the_rule({"id": "r", "capacity": 5, "refill_per_second": value}).refill
+    assert Fraction(rate.tokens, rate.period_ms) * 1000 == tokens
+
+
+@pytest.mark.parametrize("value", [0, 0.0, -1, -0.5, True, "10", float("inf"), float("nan"), 1e-300, 1e300, None])
+def test_a_refill_per_second_out_of_reach_is_refused(value: object) -> None:
+    assert list(rule_faults({"id": "r", "capacity": 5, "refill_per_second": value})) == ["refill_per_second"]
+
+
+def test_refill_is_given_once() -> None:
+    assert "refill_per_second" in rule_faults(bucket(refill_per_second=3))
+
+
+@pytest.mark.parametrize(
+    ("value", "window_ms"),
+    [
+        ("60s", 60_000),
+        ("5min", 300_000),
+        ("1h", 3_600_000),
+        ("1d", 86_400_000),
+        ("2 day", 172_800_000),
+        (60, 60_000),
+    ],
+)
+def test_a_window_is_a_span_or_seconds(value: object, window_ms: int) -> None:
+    assert the_rule(window(window=value)).window_ms == window_ms
+
+
+@pytest.mark.parametrize("value", [0, -1, "0s", "1m", "s", "1.5h", 1.5, True, "367d", 10**9, None, {}, {"x": 1}])
+def test_a_window_that_can_be_misread_is_refused(value: object) -> None:
+    assert list(rule_faults(window(window=value))) == ["window"]
+
+
+def test_numbers_of_another_algorithm_are_refused() -> None:
+    assert set(rule_faults(bucket(limit=5, window=60))) == {"limit", "window"}
+    assert set(rule_faults(window(capacity=5, refill="1/s", refill_per_second=1))) == {
+        "capacity",
+        "refill",
+        "refill_per_second",
+    }
+    assert set(rule_faults({"id": "r", "algorithm": "fixed_window"})) == {"limit", "window"}
+
+
+def test_a_limit_of_0_is_legal_and_always_denies() -> None:
+    assert the_rule(bucket(capacity=0)).capacity == 0
+    assert the_rule(window(limit=0)).capacity == 0
+    rule = the_rule(window(limit=0, scope="global", distribution="static"), regions=["a", "b"])
+    assert rule.capacity == 0
+
+
+def test_redis_14826_a_rule_beyond_exact_arithmetic_is_refused_at_load() -> None:
+    assert the_rule(bucket(capacity=10, refill="1/day")).refill == Rate(1, 86_400_000)
+    faults = rule_faults(bucket(capacity=200_000_000, refill="1/day"))
+    assert "2^53" in faults["refill"]
+
+
+def test_a_global_rule_needs_regions() -> None:
+    assert "regions" in rule_faults(bucket(scope="global"))["scope"]
+
+
+def test_a_fault_in_the_regions_is_not_repeated_by_every_global_rule() -> None:
+    rules = [bucket(id="a", scope="global"), bucket(id="b", scope="global")]
+    assert list(faults_of({"regions": {"us": -1}, "rules": rules})) == ["regions.us"]
+
+
+def test_an_adaptive_window_says_static() -> None:
+    faults = rule_faults(window(scope="global"), regions=["a", "b"])
+    assert "distribution: static" in faults["distribution"]
+
+
+@pytest.mark.parametrize("distribution", ["adaptive", "static"])
+def test_a_global_limit_below_the_number_of_regions_is_refused(distribution: str) -> None:
+    regions = ["a", "b", "c"]
+    faults = rule_faults(bucket(capacity=2, scope="global", distribution=distribution), regions=regions)
+    assert "at least 3" in faults["capacity"]
+    assert the_rule(bucket(capacity=3, scope="global", distribution=distribution), regions=regions).capacity == 3
+
+
+def test_distribution_means_nothing_in_a_region() -> None:
+    assert "global" in rule_faults(bucket(distribution="adaptive"))["distribution"]
+
+
+@pytest.mark.parametrize(
+    ("regions", "place"),
+    [
+        ({}, "regions"),
+        ([], "regions"),
+        ({"a": 0, "b": 0}, "regions"),
+        ({"a": 1.5}, "regions.a"),
+        ({"a": True}, "regions.a"),
+        ({"US": 1}, "regions.US"),
+        (["a", "a"], "regions[1]"),
+        (["a", 1], "regions[1]"),
+        ("a", "regions"),
+        ({f"r{n}": 1 for n in range(65)}, "regions"),
+    ],
+)
+def test_regions_that_cannot_share_are_refused(regions: object, place: str) -> None:
+    assert list(faults_of({"regions": regions, "rules": []})) == [place]
+
+
+def test_a_region_of_weight_0_is_named_and_has_no_base() -> None:
+    rule_set = parse_document({"regions": {"a": 1, "b": 0}, "rules": []})
+    assert rule_set.bases == {"a": 10_000, "b": 0}
+
+
+@pytest.mark.parametrize("name", ["", "A", "a b", "a\n", "a/b", "x" * 65, None, 7, "é"])
+def test_names_are_of_the_alphabet_that_keys_and_labels_bear(name: object) -> None:
+    assert list(rule_faults(bucket(id=name))) == ["id"]
+    assert list(faults_of({"domain": name, "rules": []})) == ["domain"]
+
+
+@pytest.mark.parametrize(
+    ("match", "place"),
+    [
+        ({"tier": []}, "match.tier"),
+        ({"tier": 5}, "match.tier"),
+        ({"tier": False}, "match.tier"),
+        ({"tier": None}, "match.tier"),
+        ({"tier": ["a", 5]}, "match.tier[1]"),
+        ({"tier": {}}, "match.tier"),
+        ({"tier": {"like": "x"}}, "match.tier.like"),
+        ({"tier": "x" * 1025}, "match.tier"),
+        ({"tier": "é" * 513}, "match.tier"),
+        ({"tier": "*a" * 17}, "match.tier"),
+        ({"tier": [str(n) for n in range(1001)]}, "match.tier"),
+        ({"tier": "\ud800"}, "match.tier"),
+        ({"a b": "x"}, 'match."a b"'),
+        ({5: "x"}, "match"),
+        ({f"a{n}": "x" for n in range(17)}, "match"),
+        ("x", "match"),
+        (None, "match"),
+    ],
+)
+def test_a_match_that_is_not_text_or_unbounded_is_refused(match: object, place: str) -> None:
+    assert list(rule_faults(bucket(match=match))) == [place]
+
+
+@pytest.mark.parametrize(
+    ("key", "place"),
+    [("client_key", "key"), (["a", "a"], "key[1]"), ([1], "key[0]"), ([f"a{n}" for n in range(17)], "key")],
+)
+def test_a_key_is_a_list_of_attributes(key: object, place: str) -> None:
+    assert list(rule_faults(bucket(key=key))) == [place]
+
+
+def test_subjects_are_found_by_exact_text_once() -> None:
+    subjects = [
+        {"client_key": "a", "set": {"tier": "x"}},
+        {"client_key": "a", "set": {"tier": "y"}},
+        {"client_key": "b*", "set": {"tier": "y"}},
+        {"client_key": "c"},
+        {"client_key": 5, "set": {"tier": True}},
+    ]
+    assert set(faults_of({"rules": [], "subjects": subjects})) == {
+        "subjects[1]",
+        "subjects[2].client_key",
+        "subjects[3].set",
+        "subjects[4].client_key",
+        "subjects[4].set.tier",
+    }
+
+
+def test_too_many_ways_to_find_a_subject_would_slow_every_check() -> None:
+    subjects = [{f"a{n}": "x", "set": {"t": "y"}} for n in range(33)]
+    assert list(faults_of({"rules": [], "subjects": subjects})) == ["subjects"]
+
+
+def test_the_number_of_rules_is_bounded() -> None:
+    assert list(faults_of({"rules": [bucket(id=f"r{n}") for n in range(10_001)]})) == ["rules"]
+
+
+def test_the_number_of_values_of_a_set_is_bounded() -> None:
+    values = [str(n) for n in range(1000)]
+    rules = [bucket(id=f"r{n}", match={"tier": values}) for n in range(101)]
+    assert list(faults_of({"rules": rules})) == ["rules"]
+
+
+def test_faults_are_bounded_and_the_rest_is_counted() -> None:
+    with pytest.raises(InvalidRules) as caught:
+        parse_document({"rules": [bucket(id=f"r{n}", capacity=-1) for n in range(1500)]})
+    assert len(caught.value.faults) == 1001
+    assert "500" in caught.value.faults[-1].problem
+
+
+@pytest.mark.parametrize("document", [None, [], "x", 5, {"rules": None}, {"rules": {}}, {}, {1: 2, "rules": []}])
+def test_a_document_that_is_no_rule_set_is_refused(document: object) -> None:
+    assert faults_of(document)
+
+
+def test_the_set_does_not_change_with_the_document_it_came_from() -> None:
+    document: dict[str, Any] = {"rules": [bucket()]}
+    rule_set: RuleSet = parse_document(document)
+    document["rules"][0]["capacity"] = 7
+    assert parse_document(rule_set.source) == rule_set
+
+
+# ---- changing one rule
+
+
+def test_a_rule_is_replaced_in_its_place_or_added_at_the_end() -> None:
+    document = {"rules": [bucket(id="a"), bucket(id="b")]}
+    changed = with_rule(document, "a", {"capacity": 9, "refill": "1/s"})
+    assert [(rule.id, rule.capacity) for rule in parse_document(changed).rules] == [("a", 9), ("b", 5)]
+    added = with_rule(changed, "c", bucket(id="c"))
+    assert [rule.id for rule in parse_document(added).rules] == ["a", "b", "c"]
+    assert [rule.id for rule in parse_document(without_rule(added, "b")).rules] == ["a", "c"]
+    assert document == {"rules": [bucket(id="a"), bucket(id="b")]}
+
+
+def test_removing_a_rule_that_is_not_there_changes_nothing() -> None:
+    document = {"rules": [bucket(id="a")]}
+    assert without_rule(document, "z") == document
+
+
+@pytest.mark.parametrize("source", [None, [], "x", {"id": "other"}, {"id": 5}])
+def test_a_change_that_names_another_rule_is_refused(source: object) -> None:
+    with pytest.raises(InvalidRules):
+        with_rule({"rules": []}, "a", source)
+
+
+@pytest.mark.parametrize("document", [None, [], {"rules": 5}])
+def test_a_change_of_no_rule_set_is_refused(document: object) -> None:
+    with pytest.raises(InvalidRules):
+        with_rule(document, "a", bucket(id="a"))
+    with pytest.raises(InvalidRules):
+        without_rule(document, "a")
