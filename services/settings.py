@@ -172,9 +172,16 @@ class KafkaSettings(Section):
 
 
 class CheckApiSettings(Listener):
-    """The region's nodes: node N listens on ``ports[N-1]``."""
+    """The region's nodes: node N listens on ``ports[N-1]``.
+
+    ``headers``: which rate limit headers answers carry; ``legacy_reset``: what X-RateLimit-Reset counts.
+    ``drain_ms``: how long a node that was told to stop says that it is not ready before it stops listening.
+    """
 
     ports: list[Port] = Field(min_length=1, max_length=256)
+    headers: Literal["both", "draft-11", "legacy", "off"] = "both"
+    legacy_reset: Literal["seconds", "epoch"] = "seconds"
+    drain_ms: int = Field(default=500, ge=0, le=60_000)
 
     def port(self, node: int) -> int:
         """The port of node ``node``, counted from 1.  Raises InvalidSettings for a node that is not there."""
