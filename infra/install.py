@@ -1,0 +1,362 @@
+"""Finds what the project runs beside Python, or installs it: Redis 7 or newer, and a Kafka.
+
+Idempotent, and quick when everything is there.  What is fetched lies in ``.cache`` of the source tree (or where
+APPORTION_CACHE says), never in the system, except Debian packages when we are root.  No system service is started.
+
+Redis   1. ``redis-server`` in PATH.  2. The distribution's package, as root.  3. The same package downloaded and
+        unpacked into the cache, without root.
+Kafka   1. APPORTION_KAFKA_BOOTSTRAP: brokers that run already.  2. Apache Kafka's jars by Maven, run by Java 17 or
+        newer (both installed from the distribution as root).  3. The package ``noida-db``: JVM-free, keeps nothing
+        safe over a kill, for a first look only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+ROOT = Path(__file__).resolve().parent.parent
+POM = Path(__file__).resolve().parent / "local" / "kafka" / "pom.xml"
+COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+NOIDA = "noida-db==0.2.2"
+REDIS_LEAST = 7
+JAVA_LEAST = 17
+INSTALL_TIMEOUT_S = 900
+
+Say = Callable[[str], None]
+
+
+class InstallFailed(Exception):
+    """Something is not here and could not be installed.  Says what was tried and what a person can do."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaChoice:
+    """Which Kafka a local system uses.
+
+    ``given``: ``bootstrap`` runs already.  ``apache``: ``java`` and the jars in ``libs``.  ``noida``: the program
+    ``noida``, without compaction and durability.
+    """
+
+    kind: Literal["given", "apache", "noida"]
+    bootstrap: str = ""
+    java: Path = Path()
+    libs: Path = Path()
+    noida: Path = Path()
+
+
+def _quiet(_message: str) -> None:
+    """Says nothing."""
+
+
+def cache_directory() -> Path:
+    """Where fetched programs lie."""
+    given = os.environ.get("APPORTION_CACHE")
+    if given:
+        return Path(given)
+    if (ROOT / "pyproject.toml").exists():
+        return ROOT / ".cache"
+    return Path.home() / ".cache" / "apportion"
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One installation at a time; the others wait, and then find it done."""
+    cache_directory().mkdir(parents=True, exist_ok=True)
+    with (cache_directory() / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(command: Sequence[str], *, cwd: Path | None = None, timeout_s: int = INSTALL_TIMEOUT_S) -> str:
+    """Run a command; its output.  Raises InstallFailed with the last lines."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        done = subprocess.run(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=cwd,
+            timeout=timeout_s,
+            check=False,
+            text=True,
+            errors="replace",
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InstallFailed(f"{command[0]}: {error}") from None
+    if done.returncode != 0:
+        tail = "\n".join(done.stdout.splitlines()[-8:])
+        raise InstallFailed(f"{' '.join(command[:4])} … failed ({done.returncode}):\n{tail}")
+    return done.stdout
+
+
+# ---- Debian packages
+
+
+def _has_apt() -> bool:
+    return shutil.which("apt-get") is not None and shutil.which("dpkg") is not None
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+@contextlib.contextmanager
+def _no_services_started() -> Iterator[None]:
+    """Debian asks this file whether a package may start its service: no, while we install."""
+    policy = Path("/usr/sbin/policy-rc.d")
+    if policy.exists():
+        yield
+        return
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    try:
+        yield
+    finally:
+        policy.unlink(missing_ok=True)
+
+
+def apt_install(packages: Sequence[str], say: Say = _quiet) -> None:
+    """Install Debian packages as root, without starting services.  Raises InstallFailed."""
+    say(f"apt-get install {' '.join(packages)}")
+    command = ["apt-get", "-y", "-o", "DPkg::Lock::Timeout=300", "install", "--no-install-recommends", *packages]
+    with _no_services_started():
+        try:
+            _run(command)
+        except InstallFailed:
+            # The list of packages is missing or old.
+            _run(["apt-get", "-o", "DPkg::Lock::Timeout=300", "update"])
+            _run(command)
+
+
+# ---- Redis
+
+
+def redis_server(say: Say = _quiet) -> Path:
+    """A redis-server of version 7 or newer, installed if need be.  Raises InstallFailed."""
+    found = _redis_found()
+    if found is not None:
+        return found
+    with _alone():
+        found = _redis_found() or _redis_installed(say)
+    if found is None:
+        raise InstallFailed(
+            f"Redis {REDIS_LEAST} or newer is needed: install it so that redis-server is in PATH"
+            " (on Debian and Ubuntu, as root: apt-get install redis-server)"
+        )
+    return found
+
+
+def _redis_found() -> Path | None:
+    in_path = shutil.which("redis-server")
+    for candidate in (Path(in_path) if in_path else None, _unpacked_redis()):
+        if candidate is not None and candidate.exists() and _redis_version(candidate) >= REDIS_LEAST:
+            return candidate
+    return None
+
+
+def _unpacked_redis() -> Path:
+    return cache_directory() / "redis" / "redis-server"
+
+
+def _redis_version(binary: Path) -> int:
+    try:
+        said = _run([str(binary), "--version"], timeout_s=20)
+    except InstallFailed:
+        return 0
+    match = re.search(r"v=(\d+)\.", said)
+    return int(match.group(1)) if match else 0
+
+
+def _redis_installed(say: Say) -> Path | None:
+    if not _has_apt():
+        return None
+    try:
+        if _is_root():
+            apt_install(["redis-server"], say)
+        else:
+            _unpack_redis(say)
+    except InstallFailed as error:
+        raise InstallFailed(
+            f"Redis {REDIS_LEAST} or newer is not in PATH and could not be installed: {error}\n"
+            "A person can: apt-get update && apt-get install redis-server"
+        ) from None
+    return _redis_found()
+
+
+def _unpack_redis(say: Say) -> None:
+    """Download redis-server and the libraries that this system lacks, and unpack them into the cache."""
+    say("downloading redis-server into the cache (we are not root)")
+    place = _unpacked_redis().parent
+    with tempfile.TemporaryDirectory(dir=cache_directory()) as name:
+        temporary = Path(name)
+        tree = temporary / "tree"
+        _run(["apt-get", "download", *_redis_packages()], cwd=temporary)
+        for package in sorted(temporary.glob("*.deb")):
+            _run(["dpkg", "-x", str(package), str(tree)])
+        wrapper = tree / "redis-server"
+        # exec: the pid that we start stays the pid of Redis.
+        wrapper.write_text(
+            '#!/bin/sh\nhere=$(dirname "$(readlink -f "$0")")\n'
+            'LD_LIBRARY_PATH="$(echo "$here"/usr/lib/*-linux-gnu*):$here/usr/lib:$here/lib" '
+            'exec "$here/usr/bin/redis-server" "$@"\n'
+        )
+        wrapper.chmod(0o755)
+        shutil.rmtree(place, ignore_errors=True)
+        tree.replace(place)
+
+
+def _redis_packages() -> list[str]:
+    """redis-server, redis-tools (which holds the program), and their libraries that are not installed."""
+    installed = _run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"])
+    present = {line.split()[0] for line in installed.splitlines() if line.endswith(" installed")}
+    needed = ["redis-server", "redis-tools"]
+    ask = list(needed)
+    while ask:
+        told = _run(["apt-cache", "depends", "--important", *ask])
+        names = set(re.findall(r"Depends: (lib[a-z0-9.+-]+)$", told, re.MULTILINE))
+        ask = sorted(names - present - set(needed))
+        needed += ask
+    return needed
+
+
+# ---- Kafka
+
+
+def kafka(say: Say = _quiet, *, last_resort: bool = True) -> KafkaChoice:
+    """The Kafka to use, installed if need be.  ``last_resort`` False refuses noida-db.  Raises InstallFailed."""
+    given = os.environ.get("APPORTION_KAFKA_BOOTSTRAP")
+    if given:
+        return KafkaChoice("given", bootstrap=given)
+    java, libs = _java(), _jars_directory()
+    if java is not None and libs.exists():
+        return KafkaChoice("apache", java=java, libs=libs)
+    with _alone():
+        try:
+            return _apache_kafka(say)
+        except InstallFailed as error:
+            if not last_resort:
+                raise
+            say(f"no Apache Kafka here: {error}")
+        return _noida(say)
+
+
+def _java() -> Path | None:
+    found = shutil.which("java")
+    if found is None:
+        return None
+    try:
+        said = _run([found, "-version"], timeout_s=30)
+    except InstallFailed:
+        return None
+    match = re.search(r'version "(\d+)', said)
+    return Path(found) if match and int(match.group(1)) >= JAVA_LEAST else None
+
+
+def _jars_directory() -> Path:
+    """Named by what the pom says, so that a new version is fetched and an old one is not taken for it."""
+    return cache_directory() / "kafka" / hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
+
+
+def _apache_kafka(say: Say) -> KafkaChoice:
+    libs = _jars_directory()
+    java = _java()
+    missing = [] if java is not None else ["openjdk-17-jre-headless"]
+    if not libs.exists() and shutil.which("mvn") is None:
+        missing.append("maven")
+    if missing:
+        if not (_has_apt() and _is_root()):
+            raise InstallFailed(f"Java {JAVA_LEAST} or newer and Maven (mvn) must be in PATH")
+        try:
+            apt_install(missing, say)
+        except InstallFailed:
+            if "openjdk-17-jre-headless" not in missing:
+                raise
+            apt_install(["default-jre-headless", *missing[1:]], say)
+        java = _java()
+    if java is None:
+        raise InstallFailed(f"no Java {JAVA_LEAST} or newer in PATH")
+    if not libs.exists():
+        _fetch_jars(libs, say)
+    return KafkaChoice("apache", java=java, libs=libs)
+
+
+def _fetch_jars(libs: Path, say: Say) -> None:
+    say("fetching Apache Kafka by Maven (45 MB, once)")
+    libs.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=libs.parent) as name:
+        # The pom is copied: Maven may write beside it, and the source tree may be read-only.
+        pom = shutil.copy(POM, Path(name) / "pom.xml")
+        jars = Path(name) / "libs"
+        arguments = [COPY_JARS, "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        command = ["mvn", "-q", "-B", "-ntp", "-f", str(pom), *arguments]
+        if not os.access(Path.home(), os.W_OK):
+            command.append(f"-Dmaven.repo.local={cache_directory() / 'm2'}")
+        _run(command)
+        if not list(jars.glob("kafka_2.13-*.jar")):
+            raise InstallFailed("Maven fetched no Kafka")
+        jars.replace(libs)
+
+
+def _noida(say: Say) -> KafkaChoice:
+    """The stand-in for Kafka without Java."""
+    place = cache_directory() / "noida"
+    program = place / "bin" / "noida-db"
+    if not program.exists():
+        say(f"installing {NOIDA}")
+        shutil.rmtree(place, ignore_errors=True)
+        uv = shutil.which("uv")
+        try:
+            if uv:
+                _run([uv, "venv", "-q", "--python", sys.executable, str(place)])
+                _run([uv, "pip", "install", "-q", "--python", str(place / "bin" / "python"), NOIDA])
+            else:
+                _run([sys.executable, "-m", "venv", str(place)])
+                _run([str(place / "bin" / "python"), "-m", "pip", "install", "-q", NOIDA])
+        except InstallFailed as error:
+            raise InstallFailed(
+                f"no Kafka: {error}\nA person can install Java {JAVA_LEAST} or newer and Maven, or set"
+                " APPORTION_KAFKA_BOOTSTRAP=host:port to brokers that run already"
+            ) from None
+    say("using noida-db in place of Apache Kafka: nothing is compacted, and a kill loses data")
+    return KafkaChoice("noida", noida=program)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """``python -m infra.install [redis] [kafka]``: install, progress on stderr; 1 when something is missing."""
+    wanted = list(sys.argv[1:] if arguments is None else arguments) or ["redis", "kafka"]
+    unknown = set(wanted) - {"redis", "kafka"}
+    if unknown:
+        print(f"unknown: {' '.join(sorted(unknown))}; known: redis kafka", file=sys.stderr)
+        return 2
+
+    def say(message: str) -> None:
+        print(f"install: {message}", file=sys.stderr, flush=True)
+
+    try:
+        if "redis" in wanted:
+            say(f"Redis: {redis_server(say)}")
+        if "kafka" in wanted:
+            choice = kafka(say, last_resort=False)
+            say(f"Kafka: {choice.bootstrap or choice.libs}")
+    except InstallFailed as error:
+        say(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""``apportion region up|status|drain|down``: one region from one file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from infra.install import InstallFailed
+from infra.processes import StartFailed
+from infra.region.region import Region
+from services.settings import InvalidSettings
+
+app = typer.Typer(help="Deploy, look at, drain and stop one region.", no_args_is_help=True)
+
+Config = Annotated[
+    Path, typer.Option("--config", "-c", help="The region's TOML file.", exists=True, dir_okay=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+_errors = Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def told_errors() -> Iterator[None]:
+    """Expected failures end the command with their message: exit 2 for wrong settings, 1 for the rest."""
+    try:
+        yield
+    except InvalidSettings as error:
+        _errors.print(f"[red]settings refused[/red] {error}", markup=True, soft_wrap=True)
+        raise typer.Exit(2) from None
+    except (StartFailed, InstallFailed) as error:
+        _errors.print("[red]failed[/red]", end=" ")
+        _errors.print(str(error), markup=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+def _say(region: Region) -> Any:
+    return lambda message: _errors.print(f"{region.settings.name}: {message}", markup=False)
+
+
+@app.command()
+def up(config: Config) -> None:
+    """Start whatever does not run of the region, and wait until it answers."""
+    with told_errors():
+        region = Region(config)
+        region.up(_say(region))
+
+
+@app.command()
+def status(config: Config, as_json: AsJson = False) -> None:
+    """Show what runs.  Exit 1 when a part does not."""
+    with told_errors():
+        told = Region(config).status()
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+    else:
+        _show(told)
+    running = [told["sync"]["ready"], *(node["ready"] for node in told["nodes"])]
+    running += [server.get("state") == "ok" for server in told["redis"] if "port" in server]
+    if not all(running):
+        raise typer.Exit(1)
+
+
+@app.command()
+def drain(config: Config) -> None:
+    """End the nodes one after another, each when it has answered what it began."""
+    with told_errors():
+        region = Region(config)
+        left = region.drain(_say(region))
+    if left:
+        _errors.print(f"still running: {', '.join(left)}", markup=False)
+        raise typer.Exit(1)
+
+
+@app.command()
+def down(config: Config) -> None:
+    """End everything of the region."""
+    with told_errors():
+        region = Region(config)
+        region.down(_say(region))
+
+
+def _show(told: dict[str, Any]) -> None:
+    table = Table(title=f"region {told['region']}")
+    for column in ("part", "address", "pid", "state"):
+        table.add_column(column)
+    for server in told["redis"]:
+        if "port" in server:
+            table.add_row(
+                f"redis {server['role'] or ''}", str(server["port"]), _pid(server), server["state"] or "down"
+            )
+        else:
+            table.add_row("redis (not ours)", server["server"], "", "")
+    for node in told["nodes"]:
+        table.add_row(f"node {node['node']}", node["url"], _pid(node), "ready" if node["ready"] else "not ready")
+    sync = told["sync"]
+    table.add_row("sync service", sync["url"], _pid(sync), "ready" if sync["ready"] else "not ready")
+    Console().print(table)
+
+
+def _pid(part: dict[str, Any]) -> str:
+    return str(part["pid"] or "-")

@@ -1,0 +1,364 @@
+"""A Redis Cluster on this machine: its servers are started, made one cluster, and watched until they agree.
+
+Everything is told from what the servers say of themselves, so that the same steps make a new cluster, bring
+back servers that died, and do nothing to one that is whole.  No server keeps anything on disk: what a region
+must remember is written again by its nodes and its agent.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from infra.processes import Process, ProcessDirectory, StartFailed, refuse_taken, stop, wait_ready
+from services.settings import OwnRedis, RedisSettings
+
+SLOTS = 16_384
+CALL_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerView:
+    """One server as another one sees it (a line of CLUSTER NODES)."""
+
+    id: str
+    port: int
+    flags: frozenset[str]
+    primary_id: str
+    slots: int
+
+    @property
+    def is_primary(self) -> bool:
+        return "master" in self.flags
+
+    @property
+    def is_lost(self) -> bool:
+        return bool(self.flags & {"fail", "noaddr", "handshake"})
+
+
+@dataclass(slots=True)
+class OwnCluster:
+    """The servers of ``settings.own``, whose files are under ``directory``."""
+
+    settings: RedisSettings
+    own: OwnRedis
+    directory: ProcessDirectory
+    files: Path
+    binary: str
+    _clients: dict[int, redis.Redis] = field(default_factory=dict)
+
+    # ---- what callers do
+
+    def start(self, *, patience_s: float = 30.0) -> None:
+        """Start what does not run, and wait until the whole cluster serves.  Raises StartFailed.
+
+        A cluster of which a part survived and that cannot be mended in half the time is made anew.
+        """
+        mending = bool(self.processes())
+        try:
+            self._start_and_assemble(patience_s / 2 if mending else patience_s)
+        except StartFailed:
+            if not mending:
+                raise
+            self.stop()
+            self._start_and_assemble(patience_s)
+
+    def _start_and_assemble(self, patience_s: float) -> None:
+        with self._talking():
+            for port, process in self._start_servers().items():
+                answers = functools.partial(self._answers, port)
+                wait_ready(self.directory, process, answers, patience_s=10.0)
+            self._assemble(patience_s)
+
+    def processes(self) -> dict[int, Process]:
+        """The running servers by port."""
+        found = {port: self.directory.find(server_name(port)) for port in self.own.ports()}
+        return {port: process for port, process in found.items() if process is not None}
+
+    def stop(self) -> None:
+        """End every server; nothing is saved."""
+        stop(self.processes().values(), patience_s=5.0)
+        self.directory.forget([server_name(port) for port in self.own.ports()])
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Every server: port, pid (None: not running), role and the cluster's state as it sees it."""
+        running = self.processes()
+        with self._talking():
+            return [self._describe(port, running.get(port)) for port in self.own.ports()]
+
+    # ---- servers
+
+    def _start_servers(self) -> dict[int, Process]:
+        running = self.processes()
+        missing = [port for port in self.own.ports() if port not in running]
+        for port in missing:
+            for needed in (port, self.own.bus_port(port)):
+                refuse_taken(self.own.host, needed)
+        if not running:
+            # Nobody is left who knows the old cluster: a new one is whole in 3 s, an old one in many more.
+            shutil.rmtree(self.files, ignore_errors=True)
+        started = {}
+        for port in missing:
+            place = self.files / str(port)
+            place.mkdir(parents=True, exist_ok=True)
+            configuration = place / "redis.conf"
+            configuration.touch(mode=0o600)
+            configuration.write_text(self._configuration(port, place))
+            started[port] = self.directory.start(server_name(port), [self.binary, str(configuration)], cwd=place)
+        return started
+
+    def _configuration(self, port: int, place: Path) -> str:
+        own = self.own
+        lines = [
+            f"bind {own.host}",
+            f"port {port}",
+            f"cluster-port {own.bus_port(port)}",
+            "cluster-enabled yes",
+            f"cluster-config-file {_quoted(place / 'nodes.conf')}",
+            f"cluster-node-timeout {own.node_timeout_ms}",
+            # One dead primary must not make the other shards refuse.
+            "cluster-require-full-coverage no",
+            # A replica may take over however long it was cut off: a bucket's loss is bounded, a dead shard is not.
+            "cluster-replica-validity-factor 0",
+            # Evicting a bucket would give its client a full one.
+            "maxmemory-policy noeviction",
+            f"maxmemory {own.maxmemory}",
+            # A new replication id would reset the shares in force; it changes when the backlog is let go.
+            "repl-backlog-ttl 0",
+            "repl-diskless-sync yes",
+            "repl-diskless-sync-delay 0",
+            'save ""',
+            "appendonly no",
+            f"dir {_quoted(place)}",
+            "daemonize no",
+            "io-threads 1",
+            "hz 10",
+            'logfile ""',
+            "loglevel notice",
+        ]
+        return "\n".join(lines + self._access()) + "\n"
+
+    def _access(self) -> list[str]:
+        if self.settings.password is None:
+            return []
+        password = self.settings.password.get_secret_value()
+        if self.settings.username is None:
+            return [f"requirepass {_quoted(password)}", f"masterauth {_quoted(password)}"]
+        digest = hashlib.sha256(password.encode()).hexdigest()
+        return [
+            "user default off",
+            f"user {self.settings.username} on #{digest} ~* &* +@all",
+            f"masteruser {self.settings.username}",
+            f"masterauth {_quoted(password)}",
+        ]
+
+    # ---- talking to them
+
+    @contextmanager
+    def _talking(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            for client in self._clients.values():
+                client.close()
+            self._clients.clear()
+
+    def _client(self, port: int) -> redis.Redis:
+        if port not in self._clients:
+            password = self.settings.password
+            self._clients[port] = redis.Redis(
+                host=self.own.host,
+                port=port,
+                username=self.settings.username,
+                password=password.get_secret_value() if password else None,
+                socket_timeout=CALL_TIMEOUT_S,
+                socket_connect_timeout=CALL_TIMEOUT_S,
+                retry=Retry(NoBackoff(), 0),
+                decode_responses=True,
+                protocol=2,
+            )
+        return self._clients[port]
+
+    def _call(self, port: int, *words: str | int) -> Any:
+        # On a connection of the client, because its commands parse what CLUSTER NODES answers into other shapes.
+        client = self._client(port)
+        pool = client.connection_pool
+        connection = pool.get_connection()
+        try:
+            connection.send_command(*words)  # type: ignore[no-untyped-call]
+            return connection.read_response()
+        except redis.RedisError:
+            connection.disconnect()  # type: ignore[no-untyped-call]
+            raise
+        finally:
+            pool.release(connection)
+
+    def _answers(self, port: int) -> bool:
+        try:
+            return bool(self._call(port, "PING") == "PONG")
+        except redis.RedisError:
+            return False
+
+    def _view(self, port: int) -> dict[int, ServerView]:
+        """The cluster as the server on ``port`` sees it, by port."""
+        views = [_parse_line(line) for line in str(self._call(port, "CLUSTER", "NODES")).splitlines()]
+        return {view.port: view for view in views if not view.is_lost}
+
+    def _info(self, port: int, section: str) -> dict[str, str]:
+        text = str(self._call(port, *section.split()))
+        return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+    # ---- making them one cluster
+
+    def _assemble(self, patience_s: float) -> None:
+        end = time.monotonic() + patience_s
+        self._until(end, "the servers to know each other", self._introduce)
+        self._deal_slots()
+        self._until(end, "every replica to have its primary", self._attach_replicas)
+        self._until(end, "cluster_state:ok on every server", self._is_whole)
+
+    def _until(self, end: float, what: str, step: Callable[[], bool]) -> None:
+        while True:
+            problem = ""
+            try:
+                if step():
+                    return
+            except redis.RedisError as error:
+                problem = f" ({error})"
+            if time.monotonic() >= end:
+                raise StartFailed(
+                    f"the Redis Cluster on port {self.own.base_port} waited too long for {what}{problem}"
+                )
+            time.sleep(0.05)
+
+    def _largest_view(self) -> tuple[int, dict[int, ServerView]]:
+        """The server that knows the most slots dealt, and servers; and its view."""
+        views = {port: self._view(port) for port in self.own.ports()}
+        known = {port: (sum(v.slots for v in view.values()), len(view)) for port, view in views.items()}
+        port = max(views, key=lambda port: known[port])
+        return port, views[port]
+
+    def _introduce(self) -> bool:
+        """Whether everyone knows everyone; whoever is unknown to the server that knows most is introduced."""
+        host, view = self._largest_view()
+        everyone = set(self.own.ports())
+        for port in everyone - set(view):
+            if self._view(port).keys() >= everyone:
+                continue
+            self._call(host, "CLUSTER", "MEET", self.own.host, port, self.own.bus_port(port))
+        if everyone - set(view):
+            time.sleep(0.1)
+            return False
+        return all(everyone <= set(self._view(port)) for port in everyone)
+
+    def _deal_slots(self) -> None:
+        """Slots that nobody has go to primaries without any, or else to all primaries, in even ranges."""
+        _, view = self._largest_view()
+        owned = {port: server.slots for port, server in view.items() if server.is_primary}
+        if sum(owned.values()) == SLOTS:
+            return
+        ports = self.own.ports()
+        if not any(owned.values()):
+            takers = ports[: self.own.primaries]
+            for epoch, port in enumerate(ports, start=1):
+                # All start with epoch 0: different ones now save the cluster from sorting that out later.
+                try:
+                    self._call(port, "CLUSTER", "SET-CONFIG-EPOCH", epoch)
+                except redis.ResponseError:
+                    pass  # gossip was faster, and has given it one
+            for index, port in enumerate(takers):
+                first, last = SLOTS * index // len(takers), SLOTS * (index + 1) // len(takers) - 1
+                self._call(port, "CLUSTER", "ADDSLOTSRANGE", first, last)
+            return
+        taken = self._slots_taken(next(iter(view)))
+        free = [slot for slot in range(SLOTS) if slot not in taken]
+        wanted = self.own.primaries - sum(1 for slots in owned.values() if slots)
+        takers = [port for port in ports if owned.get(port) == 0][: max(wanted, 0)]
+        takers = takers or [port for port, slots in owned.items() if slots]
+        for index, port in enumerate(takers):
+            part = free[len(free) * index // len(takers) : len(free) * (index + 1) // len(takers)]
+            if part:
+                self._call(port, "CLUSTER", "ADDSLOTS", *part)
+
+    def _slots_taken(self, port: int) -> set[int]:
+        taken: set[int] = set()
+        for first, last, *_ in self._call(port, "CLUSTER", "SLOTS"):
+            taken.update(range(int(first), int(last) + 1))
+        return taken
+
+    def _attach_replicas(self) -> bool:
+        """Whether every primary has its replicas in sync; a server without slots joins whoever has fewest."""
+        _, view = self._largest_view()
+        primaries = {server.id: 0 for server in view.values() if server.is_primary and server.slots}
+        if len(primaries) < 1 or sum(s.slots for s in view.values()) < SLOTS:
+            return False
+        for server in view.values():
+            if server.primary_id in primaries:
+                primaries[server.primary_id] += 1
+        for port, server in sorted(view.items()):
+            if server.slots or server.primary_id in primaries:
+                continue
+            fewest = min(primaries, key=lambda id: primaries[id])
+            if fewest in {seen.id for seen in self._view(port).values()}:
+                self._call(port, "CLUSTER", "REPLICATE", fewest)
+                primaries[fewest] += 1
+        roles = [self._info(port, "INFO replication") for port in self.own.ports()]
+        linked = sum(1 for role in roles if role["role"] == "slave" and role["master_link_status"] == "up")
+        return linked == self.own.count - len(primaries)
+
+    def _is_whole(self) -> bool:
+        for port in self.own.ports():
+            info = self._info(port, "CLUSTER INFO")
+            if info["cluster_state"] != "ok" or info["cluster_slots_ok"] != str(SLOTS):
+                return False
+            if len(self._view(port)) != self.own.count:
+                return False
+        return True
+
+    # ---- telling
+
+    def _describe(self, port: int, process: Process | None) -> dict[str, Any]:
+        told: dict[str, Any] = {"port": port, "pid": process.pid if process else None, "role": None, "state": None}
+        if process is None:
+            return told
+        try:
+            server = next(v for v in self._view(port).values() if "myself" in v.flags)
+            told["state"] = self._info(port, "CLUSTER INFO")["cluster_state"]
+        except (redis.RedisError, StopIteration):
+            return told
+        told["role"] = "primary" if server.is_primary else "replica"
+        told["slots"] = server.slots
+        return told
+
+
+def server_name(port: int) -> str:
+    return f"redis-{port}"
+
+
+def _parse_line(line: str) -> ServerView:
+    words = line.split()
+    port = int(words[1].split("@")[0].rsplit(":", 1)[1])
+    slots = 0
+    for word in words[8:]:
+        if word.startswith("["):
+            continue  # a slot on its way
+        first, _, last = word.partition("-")
+        slots += int(last or first) - int(first) + 1
+    return ServerView(words[0], port, frozenset(words[2].split(",")), words[3], slots)
+
+
+def _quoted(value: object) -> str:
+    """A word of redis.conf."""
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{text}"'

@@ -1,0 +1,176 @@
+"""One region from one file: its Redis Cluster (when it is the region's own), its nodes and its sync service."""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from infra import install
+from infra.processes import Process, ProcessDirectory, StartFailed, refuse_taken, stop, wait_ready
+from infra.region.redis_cluster import OwnCluster
+from services.settings import RegionSettings, load_region
+
+SERVICE_READY_S = 40.0
+"""How long a node or a sync service may take to answer; a busy machine starts a dozen at once."""
+DRAIN_S = 30.0
+"""How long a node may take to answer what it has begun."""
+
+Say = Callable[[str], None]
+
+
+def silent(_message: str) -> None:
+    """Says nothing."""
+
+
+class Region:
+    """A region whose configuration is the file ``config``.  ``services``: the package of its processes.
+
+    Every method may be called at any time, also after a crash of anything.  Raises InvalidSettings for a
+    wrong file, StartFailed when something does not come up (what did come up stays, ``down`` ends it).
+    """
+
+    def __init__(self, config: Path, *, services: str = "services") -> None:
+        self.config = config.resolve()
+        self.settings: RegionSettings = load_region(self.config)
+        self.processes = ProcessDirectory(self.settings.state_dir)
+        self._services = services
+
+    # ---- what callers do
+
+    def up(self, say: Say = silent) -> None:
+        """Start whatever does not run, and wait until it answers."""
+        self.settings.key_secret()
+        with self.processes.locked():
+            cluster = self._cluster()
+            if cluster is not None:
+                say("Redis Cluster")
+                cluster.start()
+            say("nodes and sync service")
+            started = {name: self._start(name) for name in self._service_names()}
+            for name, process in started.items():
+                probe = f"{self._url(name)}/{'livez' if name == 'sync' else 'readyz'}"
+                wait_ready(self.processes, process, functools.partial(answers, probe), patience_s=SERVICE_READY_S)
+            say("ready")
+
+    def drain(self, say: Say = silent) -> list[str]:
+        """End the nodes one after another, each when it has answered what it began; those that did not end."""
+        left = []
+        with self.processes.locked():
+            for name in self._node_names():
+                process = self.processes.find(name)
+                if process is None:
+                    continue
+                say(f"draining {name}")
+                if stop([process], patience_s=DRAIN_S, kill=False):
+                    left.append(name)
+            self.processes.forget(self._node_names())
+        return left
+
+    def down(self, say: Say = silent) -> None:
+        """End everything: nodes first, so that the agent still reports what they counted, Redis last."""
+        with self.processes.locked():
+            say("nodes")
+            stop(self._find(self._node_names()), patience_s=10.0)
+            say("sync service")
+            stop(self._find(["sync"]), patience_s=10.0)
+            say("Redis")
+            # By their pid files: the file's ports may have changed since they were started.
+            stop(self.processes.running().values(), patience_s=5.0)
+            self.processes.forget(self.processes.known())
+            say("stopped")
+
+    def status(self) -> dict[str, Any]:
+        """What runs: pids (None: does not run) and whether each process answers."""
+        cluster = self._cluster()
+        return {
+            "region": self.settings.name,
+            "redis": cluster.describe() if cluster else [{"server": at} for at in self.settings.redis.servers],
+            "nodes": [
+                {"node": number, **self._status_of(f"node-{number}", "readyz")}
+                for number in range(1, len(self.settings.check_api.ports) + 1)
+            ],
+            "sync": self._status_of("sync", "readyz"),
+        }
+
+    # ---- how
+
+    def _cluster(self) -> OwnCluster | None:
+        redis = self.settings.redis
+        if redis.own is None:
+            return None
+        files = self.settings.state_dir / "redis"
+        return OwnCluster(redis, redis.own, self.processes, files, str(install.redis_server()))
+
+    def _node_names(self) -> list[str]:
+        return [f"node-{number}" for number in range(1, len(self.settings.check_api.ports) + 1)]
+
+    def _service_names(self) -> list[str]:
+        return [*self._node_names(), "sync"]
+
+    def _url(self, name: str) -> str:
+        if name == "sync":
+            return self.settings.sync.url
+        return self.settings.check_api.urls()[int(name.removeprefix("node-")) - 1]
+
+    def _start(self, name: str) -> Process:
+        running = self.processes.find(name)
+        if running is not None:
+            return running
+        config = ["--config", str(self.config)]
+        if name == "sync":
+            refuse_taken(self.settings.sync.host, self.settings.sync.port)
+            command = [sys.executable, "-m", f"{self._services}.sync_service", *config]
+        else:
+            number = int(name.removeprefix("node-"))
+            refuse_taken(self.settings.check_api.host, self.settings.check_api.port(number))
+            command = [sys.executable, "-m", f"{self._services}.check_api", *config, "--node", str(number)]
+        return self.processes.start(name, command)
+
+    def _find(self, names: list[str]) -> list[Process]:
+        found = [self.processes.find(name) for name in names]
+        return [process for process in found if process is not None]
+
+    def _status_of(self, name: str, probe: str) -> dict[str, Any]:
+        process = self.processes.find(name)
+        url = self._url(name)
+        ready = process is not None and answers(f"{url}/{probe}")
+        return {"url": url, "pid": process.pid if process else None, "ready": ready}
+
+
+def answers(url: str, timeout_s: float = 1.0) -> bool:
+    """Whether a GET of ``url`` is answered with 200."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=timeout_s) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, http.client.HTTPException, OSError):
+        return False
+
+
+def up(config: Path, say: Say = silent) -> None:
+    """Start the region of the file ``config``; see :meth:`Region.up`."""
+    Region(config).up(say)
+
+
+def status(config: Path) -> dict[str, Any]:
+    """What runs of the region of the file ``config``."""
+    return Region(config).status()
+
+
+def drain(config: Path, say: Say = silent) -> list[str]:
+    """End the nodes of the region one after another; the names of those that did not end."""
+    return Region(config).drain(say)
+
+
+def down(config: Path, say: Say = silent) -> None:
+    """End everything of the region."""
+    Region(config).down(say)
+
+
+__all__ = ["Region", "StartFailed", "answers", "down", "drain", "status", "up"]
