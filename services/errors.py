@@ -2,19 +2,22 @@
 
 A body is ``application/problem+json`` with ``type``, ``title``, ``status``, ``detail`` and, where fields of a
 request are wrong, ``errors``: a list of ``{"field", "problem"}``.  FastAPI's own 422 gets the same shape.
+
+FastAPI takes over a second to import, so only the functions that need it import it: a node answers checks before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 import msgspec
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
 
 from regional_limiter.model.errors import Fault
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request, Response
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -60,6 +63,8 @@ def problem_response(
     headers: dict[str, str] | None = None,
 ) -> Response:
     """A Starlette response of :func:`problem_body`; never stored by a cache."""
+    from fastapi import Response
+
     return Response(
         problem_body(status, detail, type_uri=type_uri, faults=faults, extra=extra),
         status_code=status,
@@ -73,6 +78,8 @@ def install_problem_handlers(app: FastAPI, on_unexpected: Callable[[Exception], 
 
     ``on_unexpected`` is told of each exception that nobody foresaw (answered 500), to count and log it.
     """
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -1,15 +1,19 @@
-"""One node's HTTP: a raw ASGI path for checks, FastAPI beside it for everything that a person or a probe asks.
+"""One node's HTTP: a raw ASGI path for checks and probes, FastAPI beside it for what a person or a scraper asks.
 
 The raw path exists because it costs a fifth of FastAPI's (no routing, no models, no dependency graph).  Whatever
 goes wrong in it ends as a problem with a status of its own; an exception that nobody foresaw is a 500 and is
 counted.  There is no way from an error to ``"allowed": true``.
+
+FastAPI and OpenTelemetry take longer to import than everything else together.  They are imported in a thread,
+when first asked for or by :meth:`NodeApp.warm_up`, while checks are being answered.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
+import importlib
+import sys
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
@@ -21,10 +25,9 @@ from regional_limiter.model.decision import Answer, Check
 from regional_limiter.model.errors import Fault, InvalidCheck, StoreUnavailable
 from services.check_api.answers import encode_answer, encode_detailed
 from services.check_api.bodies import MAX_BODY_BYTES, Refused, parse_check, parse_peek, wants_detail
+from services.check_api.counts import Counts
 from services.check_api.headers import Header, HeaderMode, LegacyReset, answer_headers
-from services.check_api.metrics import Counts, Metrics
 from services.check_api.ports import CheckLimiter
-from services.check_api.routes import build_web
 from services.errors import MEDIA_TYPE, REDUCED_CAPACITY, problem_body
 
 Scope = MutableMapping[str, Any]
@@ -33,6 +36,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 BODY_DEADLINE_S = 5.0
 LOG_ERRORS_EVERY_S = 1.0
+IMPORT_SWITCH_S = 0.0005
+"""How long an import in a thread may keep the interpreter to itself while checks are waiting."""
+
+_NO_RULES = "no valid rule set has been in force here yet"
 
 _NO_STORE = (b"cache-control", b"no-store")
 _JSON = (b"content-type", b"application/json")
@@ -58,6 +65,14 @@ class Reply(NamedTuple):
     body: bytes
 
 
+class _Route(NamedTuple):
+    """``is_probe``: needs no token, and no rules."""
+
+    method: str
+    handler: Callable[[Scope, Receive], Awaitable[Reply]]
+    is_probe: bool = False
+
+
 class _ClientGone(Exception):
     """The caller hung up before it had sent its request: nobody is there to be answered."""
 
@@ -75,57 +90,62 @@ class NodeApp:
         self.options = options
         self.draining = False
         self.counts = Counts()
-        self.metrics = Metrics(options.region, self.counts, limiter.status)
         self._bearer = f"Bearer {options.token}".encode() if options.token else None
         self._logged_at_s = float("-inf")
         self._unlogged = 0
-        self._web = build_web(self)
-        self._routes: dict[str, tuple[str, Callable[[Scope, Receive], Awaitable[Reply]]]] = {
-            "/v1/check": ("POST", self._check),
-            "/v1/refund": ("POST", self._refund),
-            "/v1/peek": ("GET", self._peek),
+        self._web: Callable[[Scope, Receive, Send], Awaitable[None]] | None = None
+        self._loading = asyncio.Lock()
+        self._routes = {
+            "/v1/check": _Route("POST", self._check),
+            "/v1/refund": _Route("POST", self._refund),
+            "/v1/peek": _Route("GET", self._peek),
+            "/livez": _Route("GET", self._livez, is_probe=True),
+            "/readyz": _Route("GET", self._readyz, is_probe=True),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._web(scope, receive, send)
+            web = await self.warm_up()
+            await web(scope, receive, send)
             return
-        path: str = scope["path"]
-        root: str = scope.get("root_path") or ""
-        route = self._routes.get(path.removeprefix(root))
+        path: str = scope["path"].removeprefix(scope.get("root_path") or "")
+        route = self._routes.get(path)
         if route is not None:
-            await self._serve(path.removeprefix(root), route, scope, receive, send)
-        elif self._may_ask(path.removeprefix(root), scope):
+            await self._serve(path, route, scope, receive, send)
+        elif self._may_ask(path, scope):
             await self._serve_web(scope, receive, send)
         else:
             await _send(send, _unauthorised())
 
+    async def warm_up(self) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+        """The FastAPI application, imported in a thread the first time; checks go on meanwhile."""
+        async with self._loading:
+            if self._web is None:
+                routes = await asyncio.to_thread(_import_routes)
+                self._web = routes.build_web(self)
+            return self._web
+
     # ---- the raw path
 
-    async def _serve(
-        self,
-        path: str,
-        route: tuple[str, Callable[[Scope, Receive], Awaitable[Reply]]],
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-    ) -> None:
+    async def _serve(self, path: str, route: _Route, scope: Scope, receive: Receive, send: Send) -> None:
         started_s = time.perf_counter()
-        method, handler = route
+        method, handler, is_probe = route
         try:
             if scope["method"] != method:
                 reply = _problem(405, f"{path} answers {method}", headers=[(b"allow", method.encode())])
+            elif is_probe:
+                reply = await handler(scope, receive)
             elif self._bearer is not None and not self._bears_token(scope):
                 reply = _unauthorised()
             elif not self.limiter.ready:
-                reply = _unavailable("no valid rule set has been in force here yet")
+                reply = _unavailable(_NO_RULES)
             else:
                 reply = await handler(scope, receive)
         except _ClientGone:
             return
         except Exception as error:
             self.note_unexpected(error)
-            reply = _problem(500, "an unexpected error; it has been counted and logged")
+            reply = _UNEXPECTED
         await _send(send, reply)
         label = method if scope["method"] == method else "_OTHER"
         self.counts.served(label, path, reply.status, time.perf_counter() - started_s)
@@ -182,11 +202,24 @@ class NodeApp:
         headers += (_JSON, _NO_STORE)
         return Reply(200, headers, encode_detailed(answer) if detail else encode_answer(answer))
 
+    async def _livez(self, scope: Scope, receive: Receive) -> Reply:
+        """Whether the process should go on: looks at no dependency."""
+        return Reply(200, [_JSON, _NO_STORE], b'{"live":true}')
+
+    async def _readyz(self, scope: Scope, receive: Receive) -> Reply:
+        """Whether to send traffic here.  A node whose Redis is down still answers, so it is ready and degraded."""
+        if self.draining:
+            return _unavailable("the node is shutting down")
+        if not self.limiter.ready:
+            return _unavailable(_NO_RULES)
+        degraded = any(shard.breaker != "closed" for shard in self.limiter.status().shards)
+        return Reply(200, [_JSON, _NO_STORE], b'{"ready":true,"degraded":%s}' % (b"true" if degraded else b"false"))
+
     # ---- beside it
 
     async def _serve_web(self, scope: Scope, receive: Receive, send: Send) -> None:
         started_s = time.perf_counter()
-        status = 500
+        status = 0
 
         async def watched(message: MutableMapping[str, Any]) -> None:
             nonlocal status
@@ -194,9 +227,14 @@ class NodeApp:
                 status = message["status"]
             await send(message)
 
-        # Starlette raises again what its handler has answered with 500, counted and logged.
-        with contextlib.suppress(Exception):
-            await self._web(scope, receive, watched)
+        try:
+            web = await self.warm_up()
+            await web(scope, receive, watched)
+        except Exception as error:
+            # Starlette raises again what its handler has answered with 500, counted and logged.
+            if status == 0:
+                self.note_unexpected(error)
+                await _send(watched, _UNEXPECTED)
         route = getattr(scope.get("route"), "path", "_other")
         method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST") else "_OTHER"
         self.counts.served(method, route, status, time.perf_counter() - started_s)
@@ -219,7 +257,13 @@ class NodeApp:
         self._logged_at_s, self._unlogged = now_s, 0
 
 
-_CLOSE: list[Header] = [(b"connection", b"close")]
+def _import_routes() -> Any:
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(IMPORT_SWITCH_S)
+    try:
+        return importlib.import_module("services.check_api.routes")
+    finally:
+        sys.setswitchinterval(usual_s)
 
 
 async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
@@ -262,3 +306,7 @@ def _unavailable(detail: str) -> Reply:
 
 def _unauthorised() -> Reply:
     return _problem(401, "a bearer token is needed", headers=[(b"www-authenticate", b"Bearer")])
+
+
+_UNEXPECTED = _problem(500, "an unexpected error; it has been counted and logged")
+_CLOSE: list[Header] = [(b"connection", b"close")]

@@ -1,4 +1,4 @@
-"""What FastAPI answers on a node: probes, metrics, the node's own view, and the documentation of all routes."""
+"""What FastAPI answers on a node: metrics, the node's own view, and the documentation of all routes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from fastapi.openapi.utils import get_openapi
 
 from services.check_api.answers import AnswerBody, DetailedBody
 from services.check_api.bodies import CheckBody
-from services.errors import MEDIA_TYPE, install_problem_handlers, problem_response
+from services.check_api.metrics import Metrics
+from services.errors import MEDIA_TYPE, install_problem_handlers
 
 if TYPE_CHECKING:
     from services.check_api.app import NodeApp
@@ -23,24 +24,12 @@ def build_web(node: NodeApp) -> FastAPI:
     web = FastAPI(title="Apportion check API", version="1", redoc_url=None)
     install_problem_handlers(web, node.note_unexpected)
 
-    @web.get("/livez", tags=["probes"])
-    async def livez() -> dict[str, bool]:
-        """Whether the process should go on: looks at no dependency."""
-        return {"live": True}
-
-    @web.get("/readyz", tags=["probes"], response_model=None)
-    async def readyz() -> Response | dict[str, bool]:
-        """Whether to send traffic here.  A node whose Redis is down still answers, so it is ready and degraded."""
-        if node.draining:
-            return problem_response(503, "the node is shutting down")
-        if not node.limiter.ready:
-            return problem_response(503, "no valid rule set has been in force here yet")
-        return {"ready": True, "degraded": _is_degraded(node)}
+    metrics = Metrics(node.options.region, node.counts, node.limiter.status)
 
     @web.get("/metrics", tags=["probes"], response_class=Response)
-    async def metrics() -> Response:
+    async def exposition() -> Response:
         """Counters and durations in the exposition format of Prometheus."""
-        return Response(node.metrics.text(), media_type=PROMETHEUS_TEXT)
+        return Response(metrics.text(), media_type=PROMETHEUS_TEXT)
 
     @web.get("/v1/node", tags=["node"])
     async def view() -> dict[str, Any]:
@@ -61,10 +50,6 @@ def build_web(node: NodeApp) -> FastAPI:
 
     web.openapi = lambda: _openapi(web)  # type: ignore[method-assign]
     return web
-
-
-def _is_degraded(node: NodeApp) -> bool:
-    return any(shard.breaker != "closed" for shard in node.limiter.status().shards)
 
 
 def _openapi(web: FastAPI) -> dict[str, Any]:
@@ -106,7 +91,16 @@ def _raw_paths() -> dict[str, Any]:
         },
     ]
     refunded = {"description": "Given back", "content": {"application/json": {"schema": {"type": "object"}}}}
+    probe = {"200": {"description": "Yes"}}
     return {
+        "/livez": {"get": {"tags": ["probes"], "summary": "Should the process go on?", "responses": probe}},
+        "/readyz": {
+            "get": {
+                "tags": ["probes"],
+                "summary": "Should traffic be sent here?",
+                "responses": {**probe, "503": problems["503"]},
+            }
+        },
         "/v1/check": {
             "post": {
                 "tags": ["checks"],

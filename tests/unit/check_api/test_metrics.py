@@ -6,7 +6,7 @@ import json
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from services.check_api.metrics import MAX_SERIES, Counts
+from services.check_api.counts import MAX_SERIES, Counts
 from services.check_api.ports import ShardStatus
 from tests.unit.check_api.fakes import ALLOWED, FakeLimiter, answer_of, call, node_of, rule_verdict
 

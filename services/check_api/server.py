@@ -1,0 +1,97 @@
+"""One node as a server: listens, and leaves in order.
+
+Leaving (:func:`serve_node`): not ready first, wait for the balancer to see it, stop listening, finish what is in
+flight, and only then return, so that the caller can stop the limiter.  Every step is bounded in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from services.check_api.app import NodeApp
+
+MAX_CONNECTIONS = 8192
+BACKLOG = 2048
+KEEP_ALIVE_S = 75
+"""Longer than callers keep an idle connection: the caller closes it, so no request meets a closed one."""
+FINISH_S = 5
+"""What is in flight after that is cut off."""
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals belong to the process (several nodes may live in one), so the server takes none."""
+        yield
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that is bound, not yet listening.  Raises OSError.
+
+    Never SO_REUSEPORT: a second copy on the same port must fail, not take half of the traffic in silence.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host.strip("[]"), port))
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+async def serve_node(
+    app: NodeApp,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    *,
+    drain_ms: int = 0,
+    hurry: asyncio.Event | None = None,
+) -> None:
+    """Serve ``app`` on ``listener`` until ``stop`` is set, then leave in order.
+
+    ``drain_ms``: how long to be not ready and still listen.  ``hurry``, once set, cuts the waiting short.
+    """
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=FINISH_S,
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    try:
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            app.draining = True
+            await _wait_most(hurry or asyncio.Event(), drain_ms / 1000)
+            server.should_exit = True
+            server.force_exit = hurry is not None and hurry.is_set()
+    finally:
+        stopping.cancel()
+        server.should_exit = True
+        await serving
+
+
+async def _wait_most(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
