@@ -92,20 +92,21 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Part ``part`` of ``parts`` of the leader's ledger, verbatim; valid with its last part.
+    """Part ``part`` of ``parts`` of the leader's ledger, verbatim; valid once every part has been read.
 
-    Part 0 carries all but the keys: ``sessions`` (region, number) alive, ``current`` session and ``agents``
-    (agent id -> session) by region, configuration and booked bases.  Every part carries ``ledger``:
-    key -> region -> [(seq, value, session)].
+    Part 0 carries all but the keys: ``sessions`` alive as (region, number, seq of its WELCOME), ``current``
+    session by region, ``agents`` as region -> agent id -> session, configuration and booked bases.  Every part
+    carries ``ledger``: key -> region -> [(seq, value, session)].  ``number`` grows within an epoch: a snapshot
+    that is not newer than one already read is a repeat and void.
     """
 
     epoch: int
     number: int
     part: int
     parts: int
-    sessions: tuple[tuple[str, int], ...]
+    sessions: tuple[tuple[str, int, Seq], ...]
     current: Mapping[str, int]
-    agents: Mapping[str, int]
+    agents: Mapping[str, Mapping[str, int]]
     version: int
     bases: Bases
     done_version: int

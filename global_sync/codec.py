@@ -1,0 +1,192 @@
+"""Records and reports as bytes, and back.  Pure.
+
+JSON, so that an operator can read the log with any tool: ``{"v":1,"records":[["beat",{…}],…]}`` and
+``{"v":1,"report":{…}}``.  Whatever cannot be read, is of another version, or says something that no leader and
+no region can mean, is one error: :class:`MalformedRecord`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from global_sync.protocol.messages import (
+    Bases,
+    Beat,
+    Config,
+    Done,
+    Kind,
+    LeaseRecord,
+    Mark,
+    Record,
+    Report,
+    Snapshot,
+    Welcome,
+)
+from regional_limiter.model.enforcement import BASE
+from regional_limiter.model.share import SHARE_UNITS
+
+VERSION = 1
+MAX_BYTES = 900_000
+"""Kafka's default bound on a message is 1 MB."""
+
+_TAGS: dict[str, type[Any]] = {
+    "mark": Mark,
+    "beat": Beat,
+    "welcome": Welcome,
+    "lease": LeaseRecord,
+    "config": Config,
+    "done": Done,
+    "snapshot": Snapshot,
+}
+_TAG_OF = {kind: tag for tag, kind in _TAGS.items()}
+_U64 = 2**64
+
+
+class MalformedRecord(ValueError):
+    """These bytes are no record or report of version 1; the text says why."""
+
+
+class _Records(msgspec.Struct):
+    v: int
+    records: list[tuple[str, msgspec.Raw]]
+
+
+class _Report(msgspec.Struct):
+    v: int
+    report: Report
+
+
+class _Version(msgspec.Struct):
+    v: int
+
+
+_encoder = msgspec.json.Encoder()
+_records_decoder = msgspec.json.Decoder(_Records)
+_report_decoder = msgspec.json.Decoder(_Report)
+_version_decoder = msgspec.json.Decoder(_Version)
+_decoders = {tag: msgspec.json.Decoder(kind) for tag, kind in _TAGS.items()}
+
+
+def encode_records(records: Sequence[Record]) -> bytes:
+    """One message that carries ``records``, to be applied in order."""
+    return _encoder.encode({"v": VERSION, "records": [[_TAG_OF[type(one)], one] for one in records]})
+
+
+def encode_batches(records: Iterable[Record], max_bytes: int = MAX_BYTES) -> list[bytes]:
+    """The same in as many messages as it takes to keep each below ``max_bytes`` (one record at least each)."""
+    batches: list[bytes] = []
+    batch: list[Record] = []
+    size = 0
+    for record in records:
+        one = len(_encoder.encode(record)) + 20
+        if batch and size + one > max_bytes:
+            batches.append(encode_records(batch))
+            batch, size = [], 0
+        batch.append(record)
+        size += one
+    if batch:
+        batches.append(encode_records(batch))
+    return batches
+
+
+def decode_records(data: bytes) -> list[Record]:
+    """The records of one message.  Raises MalformedRecord; a message is taken whole or not at all."""
+    _check_version(data)
+    try:
+        return [_decode_one(tag, raw) for tag, raw in _records_decoder.decode(data).records]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedRecord(str(error)) from error
+
+
+def encode_report(report: Report) -> bytes:
+    return _encoder.encode({"v": VERSION, "report": report})
+
+
+def decode_report(data: bytes) -> Report:
+    """Raises MalformedRecord."""
+    _check_version(data)
+    try:
+        report = _report_decoder.decode(data).report
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedRecord(str(error)) from error
+    _check_counters("report", report.session, report.basis, report.echo[0])
+    for seq, hold in report.settled.values():
+        _check_counters("settled", *seq)
+        _check_share("settled", hold)
+    if any(want.want < 0 or want.peak < 0 for want in report.wants.values()):
+        raise MalformedRecord("a want is below 0")
+    return report
+
+
+def _check_version(data: bytes) -> None:
+    try:
+        version = _version_decoder.decode(data).v
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedRecord(str(error)) from error
+    if version != VERSION:
+        raise MalformedRecord(f"version {version}: this process reads version {VERSION}")
+
+
+def _decode_one(tag: str, raw: msgspec.Raw) -> Record:
+    decoder = _decoders.get(tag)
+    if decoder is None:
+        raise MalformedRecord(f"no record is called {tag[:40]!r}")
+    record: Record = decoder.decode(raw)
+    _check(record)
+    return record
+
+
+def _check(record: Record) -> None:
+    """What the types do not say."""
+    _check_counters("epoch", record.epoch)
+    if isinstance(record, LeaseRecord):
+        _check_counters("lease", record.n, record.session)
+        _check_share("lease", record.value)
+        if record.kind is Kind.KEEP and record.value == BASE:
+            raise MalformedRecord("KEEP needs a number")
+    elif isinstance(record, Welcome):
+        _check_counters("welcome", record.n, record.session, record.basis)
+        for value in record.low.values():
+            _check_share("welcome", value)
+    elif isinstance(record, Beat):
+        for session, basis in record.renewals.values():
+            _check_counters("beat", session, basis)
+    elif isinstance(record, Config):
+        _check_counters("config", record.version)
+        _check_bases(record.bases)
+    elif isinstance(record, Done):
+        _check_counters("done", record.version)
+    elif isinstance(record, Snapshot):
+        _check_snapshot(record)
+
+
+def _check_snapshot(record: Snapshot) -> None:
+    _check_counters("snapshot", record.number, record.version, record.done_version)
+    if not 0 <= record.part < record.parts:
+        raise MalformedRecord(f"part {record.part} of {record.parts}")
+    _check_bases(record.bases)
+    _check_bases(record.booked)
+    for by_region in record.ledger.values():
+        for entries in by_region.values():
+            for seq, value, session in entries:
+                _check_counters("snapshot", *seq, session)
+                _check_share("snapshot", value)
+
+
+def _check_counters(where: str, *numbers: int) -> None:
+    if not all(0 <= number < _U64 for number in numbers):
+        raise MalformedRecord(f"{where}: a counter is not in 0 to 2^64-1")
+
+
+def _check_share(where: str, value: int) -> None:
+    if value != BASE and not 0 <= value <= SHARE_UNITS:
+        raise MalformedRecord(f"{where}: {value} is no share")
+
+
+def _check_bases(bases: Bases) -> None:
+    for by_region in bases.values():
+        if not all(0 <= base <= SHARE_UNITS for base in by_region.values()):
+            raise MalformedRecord("a base is not in 0 to 10,000")

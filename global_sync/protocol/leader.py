@@ -1,0 +1,630 @@
+"""The leader's side of the share protocol: who may use how much, written to the log before anyone uses it.  Pure.
+
+``now_us`` is the candidate's own clock (CLOCK_BOOTTIME), read **after** the message it comes with was received
+and **before** anything is appended.  What a method returns is booked already: append it in that order.  Appends
+may be delayed, lost, repeated or swapped; nothing is ever taken back.
+
+C1  take_over: append a MARK with the next epoch
+C2  leader once the own MARK is read back, first with its number: every record of the log counts, sessions may
+    live a whole D from now, no consent is known
+C3  hello, or the current process after its session's end: WELCOME
+C4  an echo of this epoch extends the region's consent, whoever says it; the rest only from the current session
+C5  acknowledgements lower the counts
+C6  BEAT: renews every session with a report, if the counts fit; otherwise nobody's
+C7  lease: KEEP when it does not raise, else GROW into the room
+C8  CONFIG, its acknowledgements, DONE
+C9  snapshot: nothing but BEATs until it is read back; then the log before it may be trimmed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+
+from global_sync.protocol.counts import UNKNOWN_CONSENT, Counts
+from global_sync.protocol.invariants import Evidence, bases_fit, sum_fits
+from global_sync.protocol.ledger import Entry, Ledger, domain_of
+from global_sync.protocol.messages import (
+    Beat,
+    Config,
+    Done,
+    Kind,
+    LeaseRecord,
+    Mark,
+    Record,
+    Report,
+    Seq,
+    Snapshot,
+    Want,
+    Welcome,
+)
+from global_sync.protocol.snapshots import SnapshotParts
+from regional_limiter.model.enforcement import BASE
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes
+
+REISSUE_AFTER_US = 1_000_000
+"""A record that waits longer for its acknowledgement is said again, as a KEEP of the same value."""
+SLOW_AFTER_US = 2_000_000
+"""A region whose records wait longer is left out of renewals: it lapses alone instead of blocking the rest."""
+MAX_LEDGER_BYTES = 700_000
+"""Bound on the keys with records: a WELCOME may have to name them all in one message."""
+_KEY_OVERHEAD_BYTES = 16
+_REISSUES_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A record that its region has not acknowledged yet."""
+
+    key: str
+    region: str
+    waiting_us: int
+
+
+@dataclass(slots=True)
+class _Link:
+    """What the current session's reports say: the newest, when it came, and the base version it settled."""
+
+    agent: str
+    session: int
+    basis: int
+    received_us: int
+    base_version: int = 0
+
+
+@dataclass(slots=True)
+class _Issued:
+    """A record that is repeated verbatim until its effect is seen."""
+
+    records: tuple[Record, ...]
+    issued_us: int
+
+    def due(self, now_us: int) -> bool:
+        return now_us - self.issued_us > REISSUE_AFTER_US
+
+
+@dataclass(slots=True)
+class _WantKnown:
+    want: Want
+    session: int
+    basis: int
+
+
+class LeaderSide:
+    """A candidate: follows the log, and leads while its MARK is the newest."""
+
+    def __init__(self, candidate: str, regions: Iterable[str], times: ProtocolTimes) -> None:
+        """``regions``: those known beforehand; others join by saying hello or through a CONFIG."""
+        self.candidate = candidate
+        self.times = times
+        self.evidence = Evidence()
+        self.epoch = 0
+        self.active = False
+        self.trim_before: int | None = None
+        self._known_regions = set(regions)
+        self._view = 0
+        self._pending: Mark | None = None
+        self._fold = Ledger()
+        self._parts = SnapshotParts()
+        self._lead(Ledger(), 0)
+
+    def _lead(self, ledger: Ledger, now_us: int) -> None:
+        """The state of a leadership, fresh."""
+        self._counts = Counts(ledger, self.times, now_us)
+        self._n = 0
+        self._snapshots = 0
+        self._snapshot: _Issued | None = None
+        self._config: _Issued | None = None
+        self._done: _Issued | None = None
+        self._welcomes: dict[str, _Issued] = {}
+        self._links: dict[str, _Link] = {}
+        self._wants: dict[str, dict[str, _WantKnown]] = {}
+        self._changed: set[str] = set()
+        self._waiting: dict[tuple[str, str], tuple[Seq, int]] = {}
+        self._key_bytes = sum(len(key) + _KEY_OVERHEAD_BYTES for key in ledger.keys)
+
+    # ---- the log: C1, C2
+
+    @property
+    def view(self) -> int:
+        """The newest valid epoch read."""
+        return self._view
+
+    @property
+    def pending(self) -> bool:
+        """A MARK has been appended and not been decided yet."""
+        return self._pending is not None
+
+    def take_over(self, now_us: int, nonce: str) -> Mark:
+        """C1.  ``nonce`` is fresh and random.  Nothing else may be done until the MARK is read back."""
+        self.active = False
+        self._pending = Mark(self._view + 1, nonce, now_us)
+        return self._pending
+
+    def on_record(self, now_us: int, record: Record, offset: int) -> None:
+        """Take the next record of the log; ``offset``: of the message that carried it."""
+        if isinstance(record, Mark):
+            self._on_mark(now_us, record)
+            return
+        if isinstance(record, Snapshot) and self._view == 0:
+            self._view = record.epoch
+        if record.epoch != self._view:
+            return
+        if isinstance(record, Snapshot):
+            self._on_snapshot(record, offset)
+        else:
+            self._follow(record)
+
+    def _on_mark(self, now_us: int, mark: Mark) -> None:
+        if mark.epoch <= self._view:
+            return
+        self._view = mark.epoch
+        self.active = False
+        if mark == self._pending:
+            self._activate(now_us)
+        self._pending = None
+
+    def _follow(self, record: Record) -> None:
+        if isinstance(record, Welcome):
+            self._fold.book_welcome(record)
+        elif isinstance(record, LeaseRecord):
+            self._fold.book_lease(record)
+        elif isinstance(record, Config):
+            self._fold.book_config(record)
+        elif isinstance(record, Done):
+            self._fold.book_done(record)
+
+    def _on_snapshot(self, part: Snapshot, offset: int) -> None:
+        whole = self._parts.add(part, offset)
+        if whole is None:
+            return
+        config = Config(whole.epoch, self._fold.version, self._fold.bases)
+        self._fold = Ledger.from_snapshot(whole)
+        self._fold.book_config(config)
+        if self.active and whole.epoch == self.epoch:
+            self._snapshot = None
+            self.trim_before = self._parts.first_offset
+
+    def _activate(self, now_us: int) -> None:
+        self.epoch, self.active = self._view, True
+        self._lead(self._fold.copy(), now_us)
+        for key, by_region in self._ledger.keys.items():
+            for region, entries in by_region.items():
+                self._wait_for(key, region, entries[-1], now_us)
+
+    # ---- looking
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._counts.ledger
+
+    @property
+    def counts(self) -> Counts:
+        return self._counts
+
+    @property
+    def regions(self) -> frozenset[str]:
+        configured = (region for by_region in self._ledger.bases.values() for region in by_region)
+        return frozenset(self._known_regions | self._ledger.current.keys()) | frozenset(configured)
+
+    @property
+    def config_version(self) -> int:
+        return self._ledger.version
+
+    @property
+    def done_version(self) -> int:
+        return self._ledger.done_version
+
+    @property
+    def snapping(self) -> bool:
+        return self._snapshot is not None
+
+    @property
+    def keys(self) -> Iterable[str]:
+        """The keys that have records."""
+        return self._ledger.keys.keys()
+
+    def live(self, region: str, now_us: int) -> bool:
+        """The region's current session lives, and has reported."""
+        session = self._ledger.current.get(region, 0)
+        return region in self._links and self._counts.alive(region, session, now_us)
+
+    def free(self, region: str, now_us: int) -> bool:
+        return self._counts.free(region, now_us)
+
+    def lease_max(self, key: str, region: str, now_us: int) -> int:
+        return self._counts.lease_max(key, region, now_us)
+
+    def count(self, key: str, region: str, now_us: int) -> int:
+        return self._counts.count(key, region, now_us)
+
+    def room(self, key: str, region: str, now_us: int) -> int:
+        return self._counts.room(key, region, now_us)
+
+    def fits(self, now_us: int) -> bool:
+        return self._counts.fits(now_us)
+
+    def consent_left(self, region: str, now_us: int) -> int:
+        """Microseconds for which the region's consent surely lasts (0: may be over)."""
+        consent = self._counts.consent(region)
+        return max(0, consent - now_us) if consent > UNKNOWN_CONSENT else 0
+
+    def silent_us(self, region: str, now_us: int) -> int | None:
+        """How long ago the current session last reported; None if it has not."""
+        link = self._links.get(region)
+        return now_us - link.received_us if link else None
+
+    def lease_value(self, key: str, region: str) -> int:
+        """The value that the region's current session was last given (BASE without a record)."""
+        entry = self._newest(key, region)
+        return entry.value if entry else BASE
+
+    def wants(self, key: str) -> dict[str, Want]:
+        """What each region last said it would use of ``key``."""
+        return {region: known.want for region, known in self._wants.get(key, {}).items()}
+
+    def wanted_keys(self) -> Iterable[str]:
+        return self._wants.keys()
+
+    def take_changed(self) -> set[str]:
+        """Keys whose wants or counts have changed by reports since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def unacked(self, now_us: int, longer_than_us: int = 0) -> list[Waiting]:
+        """Records that have waited longer than this for their acknowledgement."""
+        return [
+            Waiting(key, region, now_us - since)
+            for (key, region), (_, since) in self._waiting.items()
+            if now_us - since > longer_than_us
+        ]
+
+    def slow_regions(self, now_us: int, longer_than_us: int = SLOW_AFTER_US) -> set[str]:
+        return {waiting.region for waiting in self.unacked(now_us, longer_than_us)}
+
+    # ---- reports: C3, C4, C5, C8
+
+    def on_report(self, now_us: int, report: Report) -> list[Record]:
+        """Take a region's report; what it makes necessary to append (a WELCOME, or nothing)."""
+        if not self.active:
+            return []
+        if report.echo[0] == self.epoch:
+            self._counts.raise_consent(report.region, report.echo[1])
+        current = self._ledger.current.get(report.region, 0)
+        if self._is_hello(report, current, now_us):
+            return self._welcome(now_us, report)
+        if current == 0 or report.session != current:
+            return self._welcome_again(now_us, report)
+        self._on_current_session(now_us, report)
+        return []
+
+    def _is_hello(self, report: Report, current: int, now_us: int) -> bool:
+        known = self._ledger.agents.get(report.region, {}).get(report.agent)
+        if known is None:
+            return report.session == 0
+        of_current = known == current and report.session in (0, current)
+        return of_current and not self._counts.alive(report.region, current, now_us)
+
+    def _welcome(self, now_us: int, report: Report) -> list[Record]:
+        if self.snapping:
+            return []
+        region = report.region
+        self._known_regions.add(region)
+        low = self._low(region, now_us)
+        before = {key: self._counts.total(key, now_us) for key in self._ledger.keys}
+        self._n += 1
+        session = self._ledger.current.get(region, 0) + 1
+        welcome = Welcome(self.epoch, self._n, region, report.agent, session, report.basis, low)
+        self._ledger.book_welcome(welcome)
+        self._counts.extend(region, session, now_us)
+        self._links.pop(region, None)
+        for key, total in before.items():
+            self._wait_for_newest(key, region, now_us)
+            self._require_fit(key, total, now_us, "WELCOME")
+        self._welcomes[region] = _Issued((welcome,), now_us)
+        return [welcome]
+
+    def _low(self, region: str, now_us: int) -> dict[str, int]:
+        """Keys of which the region's base is lent out at present: it starts with what is left."""
+        low = {}
+        for key in self._ledger.keys:
+            room = self._counts.room(key, region, now_us)
+            if room < self._ledger.base(domain_of(key), region):
+                low[key] = max(0, room)
+        return low
+
+    def _welcome_again(self, now_us: int, report: Report) -> list[Record]:
+        """The agent still says hello though it was welcomed: the record may have been lost; a repeat is void."""
+        issued = self._welcomes.get(report.region)
+        if issued is None or self.snapping or report.session != 0 or not issued.due(now_us):
+            return []
+        welcome = issued.records[0]
+        if not isinstance(welcome, Welcome) or welcome.agent != report.agent:
+            return []
+        issued.issued_us = now_us
+        return [welcome]
+
+    def _on_current_session(self, now_us: int, report: Report) -> None:
+        region, link = report.region, self._links.get(report.region)
+        self._welcomes.pop(region, None)
+        if link is None or link.session != report.session:
+            link = _Link(report.agent, report.session, report.basis, now_us)
+            self._links[region] = link
+        elif report.basis > link.basis:
+            link.agent, link.basis, link.received_us = report.agent, report.basis, now_us
+        self._on_base_version(link, report)
+        for key, (seq, hold) in report.settled.items():
+            self._on_settled(now_us, report, key, seq, hold)
+        for key, want in report.wants.items():
+            self._on_want(report, key, want)
+
+    def _on_base_version(self, link: _Link, report: Report) -> None:
+        link.base_version = max(link.base_version, report.base_version)
+        if self._is_newest(report.base_version):
+            self._ledger.lower_booked(report.region)
+
+    def _is_newest(self, base_version: int) -> bool:
+        return self._ledger.version > 0 and base_version // 2 == self._ledger.version
+
+    def _on_settled(self, now_us: int, report: Report, key: str, seq: Seq, hold: int) -> None:
+        """C5: records of that session up to ``seq`` allow no more than ``hold``."""
+        region, session = report.region, report.session
+        if key not in self._ledger.keys and not self._open_released(now_us, report, key, seq, hold):
+            return
+        entries = self._counts.entries(key, region)
+        own = [entry for entry in entries if entry.session == session]
+        if not any(entry.seq >= seq for entry in own):
+            return  # nothing would be left to count: not an answer to anything that was said
+        before = self._counts.lease_max(key, region, now_us)
+        for entry in own:
+            if entry.seq == seq:
+                entry.acked = True
+                if hold != BASE:
+                    entry.value = hold if entry.value == BASE else min(entry.value, hold)
+        self._ledger.keys[key][region] = [
+            entry
+            for entry in entries
+            if not (entry.session == session and entry.seq < seq)
+            and self._counts.alive(region, entry.session, now_us)
+        ]
+        after = self._counts.lease_max(key, region, now_us)
+        self.evidence.require(after <= before, "V3", f"{region} {key}", (before, after))
+        self._stop_waiting(key, region, seq, now_us)
+        if after != before:
+            self._changed.add(key)
+
+    def _open_released(self, now_us: int, report: Report, key: str, seq: Seq, hold: int) -> bool:
+        """A region has lowered itself on a key without records: that is worth one."""
+        session = self._ledger.sessions.get((report.region, report.session))
+        if session is None or session.seq != seq or hold == BASE or not self._may_open(key):
+            return False
+        self._open_key(key)
+        return True
+
+    def _on_want(self, report: Report, key: str, want: Want) -> None:
+        by_region = self._wants.get(key, {})
+        known = by_region.get(report.region)
+        if known is not None and (known.session, known.basis) >= (report.session, report.basis):
+            return
+        if want.want == 0 and want.peak == 0:
+            by_region.pop(report.region, None)
+        else:
+            by_region[report.region] = _WantKnown(want, report.session, report.basis)
+        if by_region:
+            self._wants[key] = by_region
+        else:
+            self._wants.pop(key, None)
+        self._changed.add(key)
+
+    # ---- C6
+
+    def beat(self, now_us: int, leave_out: Container[str] = ()) -> list[Record]:
+        """The leader's clock; renews the sessions of all regions but those to be left out, if the counts fit."""
+        if not self.active:
+            return []
+        self._counts.forget_dead(now_us)
+        renewals: dict[str, tuple[int, int]] = {}
+        if self._may_renew(now_us):
+            for region, link in self._links.items():
+                if region not in leave_out and self.live(region, now_us):
+                    self._counts.extend(region, link.session, link.received_us)
+                    renewals[region] = (link.session, link.basis)
+        receipts = {region: (link.agent, link.basis) for region, link in self._links.items()}
+        return [Beat(self.epoch, now_us, renewals, receipts)]
+
+    def _may_renew(self, now_us: int) -> bool:
+        return self._counts.fits(now_us)
+
+    # ---- C7
+
+    def lease(self, now_us: int, key: str, region: str, value: int) -> list[Record]:
+        """Give ``region`` the share ``value`` of ``key`` (or BASE), or as much of it as there is room for."""
+        if not self.active or self.snapping or not self.live(region, now_us) or not self._may_open(key):
+            return []
+        newest = self._newest(key, region)
+        if (newest.value if newest else BASE) == value:
+            return []
+        held = self._counts.lease_max(key, region, now_us)
+        if value == BASE:
+            base = self._ledger.base(domain_of(key), region)
+            if base > self._counts.room(key, region, now_us):
+                return []
+            return self._issue(now_us, key, region, Kind.GROW, BASE)
+        if value <= held:
+            return self._issue(now_us, key, region, Kind.KEEP, max(0, value))
+        value = min(value, self._counts.room(key, region, now_us))
+        return self._issue(now_us, key, region, Kind.GROW, value) if value > held else []
+
+    def _issue(self, now_us: int, key: str, region: str, kind: Kind, value: int) -> list[Record]:
+        """Book a record of the current session, then hand it out."""
+        total = self._counts.total(key, now_us)
+        self._n += 1
+        record = LeaseRecord(self.epoch, self._n, key, region, self._ledger.current[region], kind, value)
+        self._open_key(key)
+        self._ledger.book_lease(record, now_us)
+        if kind is Kind.GROW and not self._require_fit(key, total, now_us, "GROW"):
+            self._unbook(key, region, (self.epoch, self._n))
+            return []
+        self._wait_for_newest(key, region, now_us)
+        return [record]
+
+    def _require_fit(self, key: str, total_before: int, now_us: int, what: str) -> bool:
+        total = self._counts.total(key, now_us)
+        return self.evidence.require(sum_fits(total_before, total), "V1", f"{what} {key}", (total_before, total))
+
+    def _unbook(self, key: str, region: str, seq: Seq) -> None:
+        entries = self._ledger.keys[key][region]
+        self._ledger.keys[key][region] = [entry for entry in entries if entry.seq != seq]
+
+    def _may_open(self, key: str) -> bool:
+        size = len(key) + _KEY_OVERHEAD_BYTES
+        return key in self._ledger.keys or self._key_bytes + size <= MAX_LEDGER_BYTES
+
+    def _open_key(self, key: str) -> None:
+        if key not in self._ledger.keys:
+            self._key_bytes += len(key) + _KEY_OVERHEAD_BYTES
+            self._ledger.open_key(key)
+
+    def _newest(self, key: str, region: str) -> Entry | None:
+        """The newest record of the region's current session."""
+        session = self._ledger.current.get(region, 0)
+        own = [entry for entry in self._counts.entries(key, region) if entry.session == session]
+        return own[-1] if own else None
+
+    def _wait_for_newest(self, key: str, region: str, now_us: int) -> None:
+        newest = self._newest(key, region)
+        if newest is not None:
+            self._wait_for(key, region, newest, now_us)
+
+    def _wait_for(self, key: str, region: str, entry: Entry, now_us: int) -> None:
+        if not entry.acked and not entry.implicit:
+            self._waiting.setdefault((key, region), (entry.seq, now_us))
+        else:
+            self._waiting.pop((key, region), None)
+
+    def _stop_waiting(self, key: str, region: str, settled: Seq, now_us: int) -> None:
+        """An answer came: nothing waits any more, or what was said since then waits from now."""
+        newest, waiting = self._newest(key, region), self._waiting.get((key, region))
+        if newest is None or newest.acked or newest.implicit:
+            self._waiting.pop((key, region), None)
+        elif waiting is not None and settled >= waiting[0]:
+            self._waiting[key, region] = (newest.seq, now_us)
+
+    # ---- what keeps the ledger small and moving
+
+    def tend(self, now_us: int) -> list[Record]:
+        """Every second or so: say again what waits too long, and forget keys that are back at base."""
+        if not self.active or self.snapping:
+            return []
+        for key in list(self._ledger.keys):
+            self._forget_if_at_base(key, now_us)
+        records: list[Record] = []
+        for (key, region), (_, since) in list(self._waiting.items()):
+            entry = self._newest(key, region)
+            if entry is None or not self._counts.alive(region, entry.session, now_us):
+                del self._waiting[key, region]
+            elif now_us - max(since, entry.issued_us) > REISSUE_AFTER_US and self.live(region, now_us):
+                records += self._say_again(now_us, key, region, entry)
+            if len(records) >= _REISSUES_AT_ONCE:
+                break
+        return records
+
+    def _say_again(self, now_us: int, key: str, region: str, entry: Entry) -> list[Record]:
+        value = self._ledger.base(domain_of(key), region) if entry.value == BASE else entry.value
+        return self._issue(now_us, key, region, Kind.KEEP, value)
+
+    def rest(self, now_us: int, key: str) -> list[Record]:
+        """One step of bringing a key that nobody needs back to base: cut what is above, then BASE for all."""
+        records: list[Record] = []
+        for region in sorted(self._ledger.keys.get(key, {})):
+            base = self._ledger.base(domain_of(key), region)
+            if self._counts.lease_max(key, region, now_us) > base:
+                records += self.lease(now_us, key, region, base)
+            else:
+                records += self.lease(now_us, key, region, BASE)
+        return records
+
+    def _forget_if_at_base(self, key: str, now_us: int) -> None:
+        self._counts.drop_dead_records(key, now_us)
+        if self._counts.is_at_base(key):
+            del self._ledger.keys[key]
+            self._key_bytes -= len(key) + _KEY_OVERHEAD_BYTES
+            for region in self.regions:
+                self._waiting.pop((key, region), None)
+
+    # ---- C8
+
+    def configure(self, now_us: int, version: int, bases: Mapping[str, Mapping[str, int]]) -> list[Record]:
+        """New bases.  An older version than the current is ignored; the current one is said again when lost."""
+        if not self.active or self.snapping or version < self._ledger.version or version <= 0:
+            return []
+        if version == self._ledger.version:
+            return self._say_config_again(now_us)
+        if not self.evidence.require(bases_fit(bases), "B", f"CONFIG {version}", bases):
+            return []
+        config = Config(self.epoch, version, {domain: dict(of) for domain, of in bases.items()})
+        self._ledger.book_config(config)
+        self._config, self._done = _Issued((config,), now_us), None
+        return [config]
+
+    def _say_config_again(self, now_us: int) -> list[Record]:
+        if self._config is None or self._config_read_back() or not self._config.due(now_us):
+            return []
+        self._config.issued_us = now_us
+        return list(self._config.records)
+
+    def _config_read_back(self) -> bool:
+        return self._fold.version == self._ledger.version
+
+    def done(self, now_us: int) -> list[Record]:
+        """DONE of the newest CONFIG, once everything fits with its bases; again while a region has not read it."""
+        if not self.active or self.snapping or self._ledger.version == 0:
+            return []
+        if self._ledger.done_version == self._ledger.version and not self._done_missing(now_us):
+            return []
+        booked = self._ledger.booked_after_done()
+        if not self._config_read_back() or not self._done_fits(now_us, booked):
+            return []
+        done = Done(self.epoch, self._ledger.version)
+        self._ledger.book_done(done)
+        self._done = _Issued((done,), now_us)
+        return [done]
+
+    def _done_fits(self, now_us: int, booked: Mapping[str, Mapping[str, int]]) -> bool:
+        return bases_fit(booked) and self._counts.fits(now_us, booked)
+
+    def _done_missing(self, now_us: int) -> bool:
+        """A live region has settled no DONE of this version, and the last one was a while ago."""
+        if self._done is not None and not self._done.due(now_us):
+            return False
+        wanted = 2 * self._ledger.version + 1
+        return any(link.base_version < wanted for region, link in self._links.items() if self.live(region, now_us))
+
+    def waiting_for_bases(self) -> dict[str, dict[str, int]]:
+        """Regions whose booked base is above the newest CONFIG's: domain -> region -> booked base."""
+        late: dict[str, dict[str, int]] = {}
+        for domain, by_region in self._ledger.booked.items():
+            configured = self._ledger.bases.get(domain, {})
+            above = {region: base for region, base in by_region.items() if base > configured.get(region, 0)}
+            if above:
+                late[domain] = above
+        return late
+
+    # ---- C9
+
+    def snapshot(self, now_us: int, max_keys_per_part: int = 1000) -> list[Record]:
+        """The ledger, in parts.  While it is not read back: the same parts again, a second after the last time."""
+        if not self.active:
+            return []
+        if self._snapshot is not None:
+            if not self._snapshot.due(now_us):
+                return []
+            self._snapshot.issued_us = now_us
+            return list(self._snapshot.records)
+        self._snapshots += 1
+        parts = self._ledger.to_snapshot(self.epoch, self._snapshots, now_us, max_keys_per_part)
+        self._snapshot = _Issued(tuple(parts), now_us)
+        return list(parts)
+
+
+__all__ = ["SHARE_UNITS", "LeaderSide", "Waiting"]

@@ -1,0 +1,241 @@
+"""The ledger: what every live session may hold of every key, by every record that may still count.  Pure.
+
+Followers fold the log into a ledger as they read it; whoever becomes leader starts from that.  A follower
+knows no acknowledgement, so **every** record counts until a snapshot leaves it out.  Only records that another
+one covers are dropped at once: an older record of the same session with no larger value can never be the
+largest again.
+
+Keys without a record are not here at all: every live session holds BASE of them.  When a key gets its first
+record, that BASE is written down for each session known, and counts until acknowledged or dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from global_sync.protocol.messages import Config, Done, LeaseRecord, Seq, Snapshot, Welcome
+from regional_limiter.model.enforcement import BASE
+from regional_limiter.model.keys import rule_of
+
+AGENTS_KEPT = 16
+_NO_END = 0
+
+
+@lru_cache(maxsize=100_000)
+def domain_of(key: str) -> str:
+    """The domain of a bucket key; "" (a domain without bases) for what is no bucket key."""
+    try:
+        return rule_of(key)[0]
+    except ValueError:
+        return ""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One record that counts.  ``implicit``: nobody wrote it, so nobody acknowledges it (BASE of a WELCOME).
+
+    ``acked``: by this seq the region's points are known to hold no more than ``value``.
+    """
+
+    seq: Seq
+    value: int
+    session: int
+    implicit: bool = False
+    acked: bool = False
+    issued_us: int = 0
+
+
+@dataclass(slots=True)
+class Session:
+    """``end_us``: on the leader's clock, surely over from then on.  ``seq``: of its WELCOME."""
+
+    seq: Seq
+    end_us: int = _NO_END
+
+
+KeyLedger = dict[str, list[Entry]]
+"""region -> records, oldest first."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """``booked``: the largest base that a region may have in force, by domain and region."""
+
+    sessions: dict[tuple[str, int], Session] = field(default_factory=dict)
+    current: dict[str, int] = field(default_factory=dict)
+    agents: dict[str, dict[str, int]] = field(default_factory=dict)
+    version: int = 0
+    bases: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    done_version: int = 0
+    booked: dict[str, dict[str, int]] = field(default_factory=dict)
+    keys: dict[str, KeyLedger] = field(default_factory=dict)
+
+    # ---- booking: what a record adds
+
+    def book_welcome(self, record: Welcome) -> None:
+        seq = (record.epoch, record.n)
+        region, number = record.region, record.session
+        self.current[region] = max(self.current.get(region, 0), number)
+        self._know_agent(region, record.agent, number)
+        for key in record.low:
+            self.open_key(key)
+        self.sessions.setdefault((region, number), Session(seq))
+        for key, ledger in self.keys.items():
+            value = record.low.get(key, BASE)
+            self._add(ledger, region, Entry(seq, value, number, implicit=value == BASE))
+
+    def book_lease(self, record: LeaseRecord, issued_us: int = 0) -> None:
+        """A record whose session is not known yet counts as soon as the WELCOME is read (appends may swap)."""
+        ledger = self.open_key(record.key)
+        entry = Entry((record.epoch, record.n), record.value, record.session, issued_us=issued_us)
+        self._add(ledger, record.region, entry)
+
+    def book_config(self, record: Config) -> None:
+        if record.version > self.version:
+            self.version, self.bases = record.version, record.bases
+
+    def book_done(self, record: Done) -> None:
+        if record.version == self.version and self.version > 0:
+            self.booked = self.booked_after_done()
+            self.done_version = record.version
+
+    def booked_after_done(self) -> dict[str, dict[str, int]]:
+        """B' = max(B, base of the newest CONFIG), by domain and region."""
+        after = {domain: dict(by_region) for domain, by_region in self.booked.items()}
+        for domain, by_region in self.bases.items():
+            booked = after.setdefault(domain, {})
+            for region, base in by_region.items():
+                booked[region] = max(base, booked.get(region, 0))
+        return after
+
+    def lower_booked(self, region: str) -> None:
+        """The region has acknowledged the newest CONFIG: B := min(B, its base there)."""
+        for domain, by_region in self.booked.items():
+            if region in by_region:
+                base = self.bases.get(domain, {}).get(region, 0)
+                by_region[region] = min(by_region[region], base)
+
+    def _know_agent(self, region: str, agent: str, session: int) -> None:
+        known = self.agents.setdefault(region, {})
+        known[agent] = max(session, known.get(agent, 0))
+        while len(known) > AGENTS_KEPT:
+            del known[min(known, key=lambda name: known[name])]
+
+    def open_key(self, key: str) -> KeyLedger:
+        """The key's records; at its first one, the BASE of every session known is written down."""
+        ledger = self.keys.get(key)
+        if ledger is None:
+            ledger = self.keys[key] = {}
+            for (region, number), session in self.sessions.items():
+                self._add(ledger, region, Entry(session.seq, BASE, number, implicit=True))
+        return ledger
+
+    def _add(self, ledger: KeyLedger, region: str, entry: Entry) -> None:
+        """Add a record, drop what it covers, or drop it if it is covered (or a repeat)."""
+        entries = ledger.get(region, [])
+        if any(self._covers(known, entry) for known in entries):
+            return
+        kept = [known for known in entries if not self._covers(entry, known)]
+        kept.append(entry)
+        kept.sort(key=lambda known: known.seq)
+        ledger[region] = kept
+
+    @staticmethod
+    def _covers(newer: Entry, older: Entry) -> bool:
+        if newer.session != older.session or newer.seq < older.seq:
+            return False
+        return newer.value == older.value or (newer.value >= older.value and older.value != BASE)
+
+    def base(self, domain: str, region: str) -> int:
+        return self.booked.get(domain, {}).get(region, 0)
+
+    def copy(self) -> Ledger:
+        return Ledger(
+            sessions={name: replace(session) for name, session in self.sessions.items()},
+            current=dict(self.current),
+            agents={region: dict(known) for region, known in self.agents.items()},
+            version=self.version,
+            bases=self.bases,
+            done_version=self.done_version,
+            booked={domain: dict(by_region) for domain, by_region in self.booked.items()},
+            keys={
+                key: {region: [replace(entry) for entry in entries] for region, entries in ledger.items()}
+                for key, ledger in self.keys.items()
+            },
+        )
+
+    # ---- snapshots
+
+    def to_snapshot(self, epoch: int, number: int, now_us: int, keys_per_part: int) -> list[Snapshot]:
+        """The ledger verbatim, without what is dead at ``now_us``, in parts of at most ``keys_per_part`` keys."""
+        alive = {name: session for name, session in self.sessions.items() if now_us < session.end_us}
+        ledgers = list(_slices(self._alive_records(alive), max(1, keys_per_part))) or [{}]
+        head = Snapshot(
+            epoch=epoch,
+            number=number,
+            part=0,
+            parts=len(ledgers),
+            sessions=tuple((region, number, session.seq) for (region, number), session in alive.items()),
+            current=dict(self.current),
+            agents={region: dict(known) for region, known in self.agents.items()},
+            version=self.version,
+            bases=self.bases,
+            done_version=self.done_version,
+            booked={domain: dict(by_region) for domain, by_region in self.booked.items()},
+            ledger=ledgers[0],
+        )
+        empty = replace(head, sessions=(), current={}, agents={}, bases={}, booked={})
+        rest = [replace(empty, part=part, ledger=ledgers[part]) for part in range(1, len(ledgers))]
+        return [head, *rest]
+
+    def _alive_records(
+        self, alive: Mapping[tuple[str, int], Session]
+    ) -> Iterator[tuple[str, dict[str, tuple[tuple[Seq, int, int], ...]]]]:
+        for key, ledger in self.keys.items():
+            records = {
+                region: tuple((e.seq, e.value, e.session) for e in entries if (region, e.session) in alive)
+                for region, entries in ledger.items()
+            }
+            yield key, {region: kept for region, kept in records.items() if kept}
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot) -> Ledger:
+        """The ledger that a whole snapshot holds."""
+        sessions = {(region, number): Session(seq) for region, number, seq in snapshot.sessions}
+        return cls(
+            sessions=sessions,
+            current=dict(snapshot.current),
+            agents={region: dict(known) for region, known in snapshot.agents.items()},
+            version=snapshot.version,
+            bases=snapshot.bases,
+            done_version=snapshot.done_version,
+            booked={domain: dict(by_region) for domain, by_region in snapshot.booked.items()},
+            keys={
+                key: {
+                    region: [_entry_of(sessions, region, *record) for record in records]
+                    for region, records in by_region.items()
+                }
+                for key, by_region in snapshot.ledger.items()
+            },
+        )
+
+
+def _entry_of(sessions: Mapping[tuple[str, int], Session], region: str, seq: Seq, value: int, number: int) -> Entry:
+    session = sessions.get((region, number))
+    implicit = value == BASE and session is not None and session.seq == seq
+    return Entry(seq, value, number, implicit)
+
+
+def _slices(
+    items: Iterator[tuple[str, dict[str, tuple[tuple[Seq, int, int], ...]]]], size: int
+) -> Iterator[dict[str, dict[str, tuple[tuple[Seq, int, int], ...]]]]:
+    part: dict[str, dict[str, tuple[tuple[Seq, int, int], ...]]] = {}
+    for key, records in items:
+        part[key] = records
+        if len(part) == size:
+            yield part
+            part = {}
+    if part:
+        yield part
