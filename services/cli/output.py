@@ -1,0 +1,48 @@
+"""How commands speak: data on stdout, words on stderr, colours only where wanted."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console
+
+LEVEL = "APPORTION_CLI_LOG_LEVEL"
+
+
+def stdout() -> Console:
+    """For tables.  Rich itself heeds NO_COLOR and pipes."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def print_json(document: Any) -> None:
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def say(text: str) -> None:
+    """A word on stderr, unless ``--quiet``."""
+    if os.environ.get(LEVEL) != "error":
+        typer.echo(text, err=True)
+
+
+def fail(text: str, code: int = 2) -> NoReturn:
+    """End with an error on stderr.  1: refused or not well; 2: wrong usage, or no answer."""
+    typer.echo(text, err=True)
+    raise typer.Exit(code)
+
+
+def print_faults(source: str, faults: list[tuple[str, str]]) -> None:
+    """Every fault on a line of its own, on stderr."""
+    typer.echo(f"{source}: refused, {len(faults)} fault{'' if len(faults) == 1 else 's'}", err=True)
+    for place, problem in faults:
+        typer.echo(f"  {place}: {problem}", err=True)
+
+
+def quiet_libraries() -> None:
+    """Libraries' logs to stderr at the level that ``-q`` and ``-v`` ask for."""
+    level = os.environ.get(LEVEL, "warning").upper()
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")

@@ -1,0 +1,170 @@
+"""``apportion rules``: apply, validate, list, export, delete."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from services.cli.control import HELP, Refused, end_refused, open_control
+from services.cli.output import fail, print_faults, print_json, say, stdout
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Apply, check, list and export rules.")
+
+_ControlOption = typer.Option(None, "--control", help=HELP)
+_JsonOption = typer.Option(False, "--json", help="Print JSON.")
+_DomainOption = typer.Option("default", "--domain", help="The namespace of the rules.")
+_FileArgument = typer.Argument(..., help="A rule set, YAML or JSON; - reads stdin.")
+_FILE_BYTES_MOST = 2 * 1024 * 1024
+
+
+@app.command()
+def apply(
+    file: str = _FileArgument,
+    control: str | None = _ControlOption,
+    reason: str = typer.Option("", "--reason", help="Why, for the history."),
+    made_from: int | None = typer.Option(None, "--if-version", help="Refuse if this is not the newest (0: none)."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Check only, against this installation's grammar."),
+    as_json: bool = _JsonOption,
+) -> None:
+    """Make FILE the rules of its domain: accepted whole, or refused with every fault."""
+    text = _read(file)
+    rule_set = _parsed(file, text)
+    if dry_run:
+        say(f"{file}: would be applied to domain {rule_set.domain} ({len(rule_set.rules)} rules); nothing sent")
+        return
+    headers = {"Content-Type": "application/yaml" if not text.lstrip().startswith((b"{", b"[")) else "text/plain"}
+    if made_from is not None:
+        headers |= {"If-None-Match": "*"} if made_from == 0 else {"If-Match": f'"{made_from}"'}
+    if reason:
+        headers["Apportion-Reason"] = reason.encode("ascii", "replace").decode()
+    try:
+        answer = open_control(control).call("PUT", f"/rulesets/{rule_set.domain}", content=text, headers=headers)
+    except Refused as error:
+        end_refused(file, error)
+        return
+    body = answer.json()
+    if as_json:
+        print_json(body)
+    else:
+        typer.echo(f"accepted: domain {body['domain']}, version {body['version']}, {len(rule_set.rules)} rules")
+
+
+@app.command()
+def validate(file: str = _FileArgument, as_json: bool = _JsonOption) -> None:
+    """Check FILE without any service: every fault by its place."""
+    from regional_limiter.model.errors import InvalidRules
+    from regional_limiter.rules import describe, parse
+
+    try:
+        rule_set = parse(_read(file))
+    except InvalidRules as error:
+        if as_json:
+            faults = [{"field": fault.place, "problem": fault.problem} for fault in error.faults]
+            print_json({"valid": False, "errors": faults})
+            raise typer.Exit(1) from None
+        print_faults(file, [(fault.place, fault.problem) for fault in error.faults])
+        raise typer.Exit(1) from None
+    if as_json:
+        loaded = [describe(rule, rule_set) for rule in rule_set.rules]
+        print_json({"valid": True, "errors": [], "domain": rule_set.domain, "rules": loaded})
+    else:
+        typer.echo(f"{file}: valid, domain {rule_set.domain}, {len(rule_set.rules)} rules")
+
+
+@app.command("list")
+def list_rules(
+    domain: str = _DomainOption, control: str | None = _ControlOption, as_json: bool = _JsonOption
+) -> None:
+    """The accepted rules of a domain, as they are held."""
+    body = _get(control, "/rules", params={"domain": domain})
+    if as_json:
+        print_json(body)
+        return
+    from rich.table import Table
+
+    table = Table(
+        title=f"domain {domain}, version {body['version']}", title_justify="left", box=None, pad_edge=False
+    )
+    for column in ("rule", "limit", "scope", "key", "match", "version"):
+        table.add_column(column, overflow="fold")
+    for rule in body["rules"]:
+        loaded = rule["loaded"]
+        scope = loaded["scope"] + (f", {loaded['distribution']}" if "distribution" in loaded else "")
+        match = (
+            "; ".join(f"{name}: {', '.join(values)}" for name, values in loaded["match"].items()) or "everything"
+        )
+        key = ", ".join(loaded["key"]) or "one bucket"
+        table.add_row(rule["id"], limit_words(loaded), scope, key, match, str(rule["version"]))
+    stdout().print(table)
+
+
+@app.command()
+def export(domain: str = _DomainOption, control: str | None = _ControlOption, as_json: bool = _JsonOption) -> None:
+    """The accepted document of a domain, ready to be edited and applied again."""
+    body = _get(control, f"/rulesets/{domain}")
+    if as_json:
+        print_json(body["document"])
+        return
+    import yaml
+
+    typer.echo(yaml.safe_dump(body["document"], sort_keys=False, allow_unicode=True), nl=False)
+    say(f"version {body['version']}: apply it with --if-version {body['version']} to change nothing unseen")
+
+
+@app.command()
+def delete(
+    rule_id: str = typer.Argument(..., help="The rule's id."),
+    domain: str = _DomainOption,
+    control: str | None = _ControlOption,
+    reason: str = typer.Option("", "--reason", help="Why, for the history."),
+) -> None:
+    """Remove one rule."""
+    headers = {"Apportion-Reason": reason.encode("ascii", "replace").decode()} if reason else {}
+    try:
+        answer = open_control(control).call(
+            "DELETE", f"/rules/{rule_id}", params={"domain": domain}, headers=headers
+        )
+    except Refused as error:
+        end_refused(rule_id, error)
+        return
+    typer.echo(f"removed: {rule_id} of domain {domain}, version {answer.json()['version']}")
+
+
+def limit_words(loaded: dict[str, Any]) -> str:
+    """The numbers of a rule in words: ``20, then 10/s`` or ``100 in 60 s``."""
+    if "window_ms" in loaded:
+        return f"{loaded['limit']:,} in {loaded['window_ms'] / 1000:g} s"
+    return f"{loaded['capacity']:,}, then {loaded['refill']['per_second']:,.6g}/s"
+
+
+def _get(control: str | None, path: str, **options: Any) -> dict[str, Any]:
+    try:
+        body: dict[str, Any] = open_control(control).call("GET", path, **options).json()
+    except Refused as error:
+        end_refused(path, error)
+        raise
+    return body
+
+
+def _read(file: str) -> bytes:
+    try:
+        text = sys.stdin.buffer.read(_FILE_BYTES_MOST) if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        fail(f"{file}: {error.strerror}")
+    if len(text) >= _FILE_BYTES_MOST:
+        fail(f"{file}: too large to be a rule set")
+    return text
+
+
+def _parsed(file: str, text: bytes) -> Any:
+    from regional_limiter.model.errors import InvalidRules
+    from regional_limiter.rules import parse
+
+    try:
+        return parse(text)
+    except InvalidRules as error:
+        print_faults(file, [(fault.place, fault.problem) for fault in error.faults])
+        raise typer.Exit(1) from None

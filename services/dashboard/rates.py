@@ -1,0 +1,100 @@
+"""Rates out of running totals: what a region allowed and denied per second between two of its messages.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+STALE_MS = 5_000
+"""A rate older than this is not shown: not known is better than no longer true."""
+
+Rate = tuple[float, float]
+"""Allowed and denied cost per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """One usage message: who counted, when (the agent's wall clock, ms), and the running totals."""
+
+    agent: str
+    at_ms: int
+    rules: Mapping[str, tuple[int, ...]]
+    keys: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class RegionRates:
+    """``heard_ms``: this process's clock at the last message that counted."""
+
+    last: Totals
+    heard_ms: int
+    rules: dict[str, Rate] = field(default_factory=dict)
+    keys: dict[str, Rate] = field(default_factory=dict)
+
+
+class UsageRates:
+    """Folds usage documents by region.  Repeated and late ones change nothing."""
+
+    def __init__(self) -> None:
+        self._regions: dict[str, RegionRates] = {}
+
+    def take(self, usage: Mapping[str, Any], now_ms: int) -> None:
+        region = str(usage["region"])
+        new = Totals(
+            agent=str(usage["agent"]),
+            at_ms=int(usage["at_ms"]),
+            rules={name: tuple(values) for name, values in usage["totals"].items()},
+            keys={name: tuple(entry["totals"]) for name, entry in usage["keys"].items()},
+        )
+        known = self._regions.get(region)
+        if known is None or known.last.agent != new.agent:
+            if known is None or new.at_ms > known.last.at_ms:
+                self._regions[region] = RegionRates(new, now_ms)
+            return
+        elapsed_ms = new.at_ms - known.last.at_ms
+        if elapsed_ms <= 0:
+            return
+        known.rules = _rates(known.last.rules, new.rules, elapsed_ms)
+        known.keys = _rates(known.last.keys, new.keys, elapsed_ms)
+        known.last, known.heard_ms = new, now_ms
+
+    def regions(self) -> list[str]:
+        return sorted(self._regions)
+
+    def rule(self, region: str, name: str, now_ms: int) -> Rate | None:
+        """Of ``domain/rule``; (0, 0) when the region speaks but not of this rule, None when it is silent."""
+        known = self._fresh(region, now_ms)
+        return None if known is None else known.rules.get(name, (0.0, 0.0))
+
+    def key(self, region: str, key: str, now_ms: int) -> Rate | None:
+        known = self._fresh(region, now_ms)
+        return None if known is None else known.keys.get(key, (0.0, 0.0))
+
+    def all_rules(self, region: str, now_ms: int) -> Rate | None:
+        known = self._fresh(region, now_ms)
+        if known is None:
+            return None
+        return sum(rate[0] for rate in known.rules.values()), sum(rate[1] for rate in known.rules.values())
+
+    def keys_of(self, region: str, now_ms: int) -> Mapping[str, Rate]:
+        known = self._fresh(region, now_ms)
+        return {} if known is None else known.keys
+
+    def _fresh(self, region: str, now_ms: int) -> RegionRates | None:
+        known = self._regions.get(region)
+        return known if known is not None and now_ms - known.heard_ms <= STALE_MS else None
+
+
+def _rates(
+    old: Mapping[str, tuple[int, ...]], new: Mapping[str, tuple[int, ...]], elapsed_ms: int
+) -> dict[str, Rate]:
+    """A name that was not there before began to be published in between: its past is not this second's."""
+    return {
+        name: (
+            max(0, totals[2] - old[name][2]) * 1000 / elapsed_ms,
+            max(0, totals[3] - old[name][3]) * 1000 / elapsed_ms,
+        )
+        for name, totals in new.items()
+        if name in old
+    }

@@ -1,0 +1,102 @@
+// One event stream per tab. Keeps what the page shows: the newest status, the rules, and five minutes of points.
+
+const KEPT_POINTS = 300;
+const SILENCE_MS = 5000;
+
+export const seriesName = (rule, key) => `${rule}\n${key}`;
+
+export class Feed {
+  constructor(onChange) {
+    this.onChange = onChange;
+    this.hello = null;
+    this.status = null;
+    this.rules = [];
+    this.regions = [];
+    this.points = {};
+    this.series = new Map(); // rule\nkey -> {t, a, d, s: {region: []}}
+    this.loading = new Set();
+    this.connected = false;
+    this.lastHeardMs = null;
+    this.open();
+    setInterval(() => this.watch(), 1000);
+  }
+
+  open() {
+    this.stream = new EventSource('events');
+    this.stream.addEventListener('hello', (event) => this.take(JSON.parse(event.data), true));
+    this.stream.addEventListener('tick', (event) => this.take(JSON.parse(event.data), false));
+    this.stream.onerror = () => {
+      this.connected = false;
+      this.onChange();
+      // A refused stream (too many tabs) is closed for good by the browser: ask again, slowly.
+      if (this.stream.readyState === EventSource.CLOSED) setTimeout(() => this.open(), 5000);
+    };
+  }
+
+  watch() {
+    if (this.connected && Date.now() - this.lastHeardMs > SILENCE_MS) {
+      this.connected = false;
+      this.onChange();
+    }
+  }
+
+  take(frame, isHello) {
+    this.connected = true;
+    this.lastHeardMs = Date.now();
+    if (isHello) {
+      this.hello = frame;
+      this.series.clear();
+      for (const [rule, entry] of Object.entries(frame.history)) {
+        if (entry.key !== null) this.series.set(seriesName(rule, entry.key), entry.series);
+      }
+    }
+    if (frame.rules) this.rules = frame.rules;
+    this.status = frame.status;
+    this.regions = frame.status.regions.map((region) => region.name);
+    this.points = frame.points;
+    if (!isHello) this.append(frame);
+    this.onChange();
+  }
+
+  append(frame) {
+    for (const [rule, entry] of Object.entries(frame.points)) {
+      for (const [key, point] of entry.keys) {
+        const series = this.series.get(seriesName(rule, key));
+        if (series) push(series, frame.status.now_ms, point);
+      }
+    }
+  }
+
+  // The past of a key that was not shown so far; the ticks carry it on from there.
+  async want(rule, key) {
+    const name = seriesName(rule, key);
+    if (this.series.has(name) || this.loading.has(name)) return;
+    this.loading.add(name);
+    try {
+      const answer = await fetch(`history?${new URLSearchParams({ rule, key })}`);
+      if (answer.ok) this.series.set(name, await answer.json());
+    } finally {
+      this.loading.delete(name);
+      this.onChange();
+    }
+  }
+}
+
+function push(series, nowMs, point) {
+  const last = series.t.length - 1;
+  if (last >= 0 && series.t[last] * 1000 >= nowMs) return;
+  series.t.push(nowMs / 1000);
+  series.a.push(point.a);
+  series.d.push(point.d);
+  const count = series.t.length;
+  for (const [region, share] of Object.entries(point.s)) {
+    const column = (series.s[region] ??= new Array(count - 1).fill(null));
+    column.push(share);
+  }
+  for (const column of Object.values(series.s)) {
+    while (column.length < count) column.push(null);
+  }
+  if (count > KEPT_POINTS) {
+    for (const column of [series.t, series.a, series.d, ...Object.values(series.s)]) column.shift();
+  }
+}
