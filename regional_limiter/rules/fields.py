@@ -61,12 +61,12 @@ def check_fields(
         elif name in not_built:
             faults.add(below(place, name), f"{NOT_BUILT}: take it out")
         else:
-            faults.add(below(place, name), _unknown("field", name, (*known, *not_built)))
+            faults.add(below(place, name), _unknown("field", name, known, not_built))
 
 
-def _unknown(kind: str, word: str, known: Sequence[str]) -> str:
-    close = nearest(word, known)
-    return f"unknown {kind}; " + (f"did you mean {close}?" if close else f"known are {', '.join(known)}")
+def _unknown(kind: str, word: str, known: Sequence[str], not_built: Sequence[str]) -> str:
+    close = nearest(word, (*known, *not_built))
+    return f"unknown {kind}; " + (f"did you mean {close}?" if close else f"known: {', '.join(known)}")
 
 
 def read_text(faults: Faults, place: str, value: object, *, empty: bool = True) -> str:
@@ -123,8 +123,13 @@ def read_choice(
     not_built: Sequence[str] = (),
 ) -> _Choice:
     """One word of an enumeration."""
+    if isinstance(value, str):
+        try:
+            return choices(value)
+        except ValueError:
+            pass
     read_word(faults, place, value, [choice.value for choice in choices], not_built)
-    return choices(value) if value in [choice.value for choice in choices] else default
+    return default
 
 
 def read_word(
@@ -133,9 +138,9 @@ def read_word(
     if not isinstance(value, str):
         faults.add(place, f"must be one of {', '.join(words)}, not {shown(value)}")
     elif value in not_built:
-        faults.add(place, f"{value} is {NOT_BUILT}; built are {', '.join(words)}")
+        faults.add(place, f"{value} is {NOT_BUILT}; built: {', '.join(words)}")
     elif value not in words:
-        faults.add(place, _unknown("word", value, (*words, *not_built)))
+        faults.add(place, _unknown("word", value, words, not_built))
 
 
 def read_attributes(faults: Faults, place: str, value: object) -> dict[str, str]:

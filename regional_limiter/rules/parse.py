@@ -24,12 +24,13 @@ from regional_limiter.rules.fields import (
     read_name,
 )
 from regional_limiter.rules.rule import read_rule
-from regional_limiter.rules.text import Format, read_document
+from regional_limiter.rules.text import Format, read_with_faults
 
 
 def parse(text: bytes | str, *, format: Format | None = None) -> RuleSet:
     """The rule set that ``text`` writes (at most 1 MiB; ``format`` None: found out).  Raises InvalidRules."""
-    return parse_document(read_document(text, format))
+    document, faults = read_with_faults(text, format)
+    return _parse(document, faults)
 
 
 def parse_document(document: object) -> RuleSet:
@@ -37,9 +38,14 @@ def parse_document(document: object) -> RuleSet:
 
     The set's ``source`` is a copy of the document: parsing it again gives an equal set.
     """
-    faults = Faults()
+    return _parse(document, Faults())
+
+
+def _parse(document: object, faults: Faults) -> RuleSet:
+    before = faults.count
     fields = read_mapping(faults, "", document)
-    faults.raise_if_any()
+    if faults.count > before:
+        raise faults.error()
     check_fields(faults, "", fields, grammar.SET_FIELDS, grammar.SET_NOT_BUILT)
     domain = read_name(faults, "domain", fields.get("domain", "default"), grammar.NAME, grammar.NAME_EXPECTED)
     before = faults.count

@@ -91,6 +91,11 @@ def largest_period_ms(rate: Fraction, capacity: int) -> int:
     return math.floor(_ROOM / (SHARE_UNITS * (4 * capacity + 2 * rate)))
 
 
+def largest_capacity(rate: Fraction) -> int:
+    """The largest capacity with which ``rate`` is held as asked; below 0: none."""
+    return math.floor((Fraction(_ROOM, SHARE_UNITS * rate.denominator) - 2 * rate) / 4)
+
+
 def hold_rate(asked: Fraction, capacity: int) -> Rate | None:
     """The rate as it is held: ``asked``, or the nearest lower fraction that stays exact.
 

@@ -20,7 +20,13 @@ from regional_limiter.rules.fields import (
     read_text,
     read_word,
 )
-from regional_limiter.rules.quantities import hold_rate, read_refill, read_refill_per_second, read_window_ms
+from regional_limiter.rules.quantities import (
+    hold_rate,
+    largest_capacity,
+    read_refill,
+    read_refill_per_second,
+    read_window_ms,
+)
 
 
 def read_rule(faults: Faults, place: str, value: object, domain: str, regions: int | None) -> Rule | None:
@@ -157,10 +163,12 @@ def _read_numbers(
     rate = hold_rate(asked, capacity)
     if rate is None:
         name = "refill" if "refill" in fields else "refill_per_second"
+        most = largest_capacity(asked)
+        hint = f"a capacity of at most {most:,}, or " if most > 0 else ""
         faults.add(
             below(place, name),
-            f"{asked * 1000} tokens a second with capacity {capacity:,} cannot be held exactly below 2^53:"
-            " lower the capacity, or choose a rate with a shorter period",
+            f"with capacity {capacity:,} this rate cannot be held exactly below 2^53:"
+            f" choose {hint}a rate of few digits over a short span",
         )
     return capacity, rate, None
 

@@ -36,10 +36,11 @@ _AMBIGUOUS = re.compile(
     r"|[-+]?0(?:[0-9_]+|o[0-7]+|x[0-9a-fA-F_]+|b[01_]+)"
     r"|[-+]?[0-9]+(?:_[0-9_]*)(?:\.[0-9_]*)?"
     r"|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"
-    r"|[-+]?\.(?i:inf)|\.(?i:nan)",
+    r"|[-+]?\.(?i:inf)|\.(?i:nan)"
+    r"|[-+]\.[0-9]+|[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+",
     re.ASCII,
 )
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_FLOAT = re.compile(r"(?:\.[0-9]+|[-+]?[0-9]+\.[0-9]*)(?:[eE][-+][0-9]+)?", re.ASCII)
 _YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Format = Literal["yaml", "json"]
@@ -47,6 +48,13 @@ Format = Literal["yaml", "json"]
 
 def read_document(text: bytes | str, format: Format | None) -> object:
     """The document in ``text``; ``format`` None: JSON if it is JSON, else YAML.  Raises InvalidRules."""
+    document, faults = read_with_faults(text, format)
+    faults.raise_if_any()
+    return document
+
+
+def read_with_faults(text: bytes | str, format: Format | None) -> tuple[object, Faults]:
+    """The document, and the faults of its words.  Raises InvalidRules where no document can be made out."""
     plain = _decoded(text)
     if format == "json":
         return _read_json(plain)
@@ -103,7 +111,7 @@ class _NotJson(InvalidRules):
     """The text is not JSON at all."""
 
 
-def _read_json(text: str) -> object:
+def _read_json(text: str) -> tuple[object, Faults]:
     faults = Faults()
 
     def integer(digits: str) -> int:
@@ -138,14 +146,13 @@ def _read_json(text: str) -> object:
         raise _NotJson([Fault(f"line {error.lineno}, column {error.colno}", f"not JSON: {error.msg}")]) from None
     except RecursionError:
         _fail("document", f"nested deeper than {MAX_DEPTH} levels")
-    faults.raise_if_any()
-    return document
+    return document, faults
 
 
 # ---- YAML
 
 
-def _read_yaml(text: str) -> object:
+def _read_yaml(text: str) -> tuple[object, Faults]:
     try:
         reader = _YamlReader(yaml.parse(text, Loader=_YAML_LOADER))
         document = reader.document()
@@ -155,8 +162,7 @@ def _read_yaml(text: str) -> object:
         _fail(place, f"not YAML: {error.problem or error.context or 'cannot be read'}")
     except yaml.YAMLError as error:
         _fail("document", f"not YAML: {str(error).splitlines()[0] if str(error) else 'cannot be read'}")
-    reader.faults.raise_if_any()
-    return document
+    return document, reader.faults
 
 
 def _place(mark: Any) -> str:
@@ -240,20 +246,21 @@ class _YamlReader:
             return None
         if _BOOLEAN.fullmatch(text):
             return text[0] in "tT"
-        if _AMBIGUOUS.fullmatch(text):
+        number: int | float | None
+        if _INTEGER.fullmatch(text):
+            number = _exact_integer(text)
+        elif _FLOAT.fullmatch(text):
+            number = _exact_float(text)
+        elif _AMBIGUOUS.fullmatch(text):
             self.faults.add(
                 _place(event.start_mark),
                 f"{shown(text)} without quotes is not the same to all readers of YAML:"
                 " write text in quotes, true or false, or a plain decimal number",
             )
             return text
-        number: int | float | None = None
-        if _INTEGER.fullmatch(text):
-            number = _exact_integer(text)
-        elif _FLOAT.fullmatch(text):
-            number = _exact_float(text)
         else:
             return text
         if number is None:
             self.faults.add(_place(event.start_mark), f"{shown(text)} {_TOO_LONG}")
-        return number or 0
+            return 0
+        return number

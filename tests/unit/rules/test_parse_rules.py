@@ -157,7 +157,7 @@ def test_kgateway_2832_a_duplicate_id_refuses_the_whole_set() -> None:
 
 def test_an_unknown_field_is_told_its_nearest_known_name() -> None:
     assert "capacity" in rule_faults(bucket(capasity=3))["capasity"]
-    assert "known are" in rule_faults(bucket(zzzzqq=3))["zzzzqq"]
+    assert "known: id" in rule_faults(bucket(zzzzqq=3))["zzzzqq"]
     assert "did you mean token_bucket" in rule_faults(bucket(algorithm="token-bucket"))["algorithm"]
     assert "global" in rule_faults(bucket(scope="globl"))["scope"]
 
@@ -310,6 +310,8 @@ def test_redis_14826_a_rule_beyond_exact_arithmetic_is_refused_at_load() -> None
     assert the_rule(bucket(capacity=10, refill="1/day")).refill == Rate(1, 86_400_000)
     faults = rule_faults(bucket(capacity=200_000_000, refill="1/day"))
     assert "2^53" in faults["refill"]
+    assert "at most 2,60" in faults["refill"]
+    assert the_rule(bucket(capacity=2600, refill="1/day")).refill == Rate(1, 86_400_000)
 
 
 def test_a_global_rule_needs_regions() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,30 +18,12 @@ def faults_of(text: str | bytes, format: Format | None = None) -> list[tuple[str
     return [(fault.place, fault.problem) for fault in caught.value.faults]
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        "yes",
-        "Yes",
-        "no",
-        "NO",
-        "on",
-        "Off",
-        "y",
-        "N",
-        "010",
-        "0x1F",
-        "0o17",
-        "0b11",
-        "1_000",
-        "12:30",
-        "1:30:00",
-        "-1_0.5",
-        ".inf",
-        "-.INF",
-        ".nan",
-    ],
-)
+AMBIGUOUS = """
+yes Yes no NO on Off y N 010 0x1F 0o17 0b11 1_000 12:30 1:30:00 -1_0.5 .inf -.INF .nan 1e3 1.5e3 1e-3 -.5
+"""
+
+
+@pytest.mark.parametrize("word", AMBIGUOUS.split())
 def test_a_plain_word_that_yaml_readers_disagree_about_is_refused_with_its_line(word: str) -> None:
     ((place, problem),) = faults_of(f"rules: []\ndefaults:\n  tier: {word}\n")
     assert place == "line 3, column 9"
@@ -62,7 +45,7 @@ def test_plain_scalars_are_what_they_look_like(text: str, value: object) -> None
     assert type(document["x"]) is type(value)
 
 
-@pytest.mark.parametrize("text", ["2026-12-31", "1.2.3", "10/s", "GET /x", "null-ish", "-", "1e", "٣"])
+@pytest.mark.parametrize("text", ["2026-12-31", "1.2.3", "10/s", "GET /x", "null-ish", "-", "1e", "1.2e+3x", "٣"])
 def test_other_plain_scalars_are_text(text: str) -> None:
     assert read_document(f"x: {text}" if text != "-" else 'x: "-"', "yaml") == {"x": text}
 
@@ -76,10 +59,24 @@ def test_a_number_that_a_double_would_change_is_refused() -> None:
     assert "digits" in faults_of('{"rules": [{"id": "r", "capacity": ' + "9" * 5000 + "}]}", "json")[0][1]
 
 
-@pytest.mark.parametrize("number", ["1e999", "1e-999", "1e99999999999999999999999", "1e-99999999999999999999999"])
+@pytest.mark.parametrize(
+    "number", ["1.0e+999", "1.0e-999", "1.0e+99999999999999999999", "1.0e-99999999999999999999"]
+)
 @pytest.mark.parametrize("format", ["yaml", "json"])
 def test_a_number_out_of_range_is_refused(number: str, format: Format) -> None:
     assert "digits" in faults_of('{"rules": [], "domain": ' + number + "}", format)[0][1]
+
+
+def test_faults_of_words_and_of_fields_are_named_together() -> None:
+    text = "rules:\n  - {id: a, capcity: 3, refill: 1/s, headers: no}\nrules: []\n"
+    places = [place for place, _ in faults_of(text)]
+    assert places == [
+        "line 2, column 47",
+        "line 3, column 1",
+        "rules[0].capcity",
+        "rules[0].capacity",
+        "rules[0].headers",
+    ]
 
 
 def test_a_key_given_twice_is_refused_not_overwritten() -> None:
@@ -142,6 +139,28 @@ def test_a_plain_alias_is_read() -> None:
     rule_set = parse("defaults: &d {tier: free}\nsubjects: [{client_key: a, set: *d}]\nrules: []")
     assert rule_set.subjects[0].attributes == {"tier": "free"}
     assert parse_document(rule_set.source) == rule_set
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**17), 10**17)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=6)
+    | st.text(alphabet="0123456789.eE+-_:xobyn~", max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(PLAIN)
+def test_what_another_writer_wrote_is_read_as_it_was_meant_or_refused(document: object) -> None:
+    try:
+        read = read_document(yaml.safe_dump(document, sort_keys=False), "yaml")
+    except InvalidRules:
+        return
+    assert repr(read) == repr(document)
 
 
 WORDS = st.sampled_from(
