@@ -1,0 +1,432 @@
+"""The transport over Apache Kafka.
+
+Plain producers (acks=all; neither idempotent nor transactional: those hang for minutes when the broker is
+gone, and order, repeats and late writes are dealt with by the records themselves), one per topic, one batch in
+flight.  Readers use ``assign`` without a group.  aiokafka gives no sign of a silent broker and can wedge, so
+
+- every call has a deadline;
+- a client that missed one is dropped and another is made, in the background, until it connects;
+- a reader that hears nothing from the broker, not even an empty answer, says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.errors import IllegalOperation, KafkaError, OffsetOutOfRangeError
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_fixed
+
+from global_sync.transport.base import (
+    HISTORY,
+    LOG,
+    PROPOSALS,
+    REPORTS,
+    RULES,
+    USAGE,
+    Message,
+    Reader,
+    RecordsMissed,
+    Start,
+    TransportUnavailable,
+)
+
+_log = logging.getLogger(__name__)
+
+_MINUTE_MS = 60_000
+_DAY_MS = 24 * 60 * _MINUTE_MS
+_DELETE, _KEPT = "delete", "-1"
+
+TOPICS: Mapping[str, Mapping[str, str]] = {
+    LOG: {"cleanup.policy": _DELETE, "retention.ms": _KEPT, "retention.bytes": _KEPT},
+    REPORTS: {"cleanup.policy": _DELETE, "retention.ms": str(10 * _MINUTE_MS), "segment.ms": str(5 * _MINUTE_MS)},
+    PROPOSALS: {"cleanup.policy": _DELETE, "retention.ms": str(30 * _DAY_MS)},
+    RULES: {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": str(60 * _MINUTE_MS)},
+    HISTORY: {"cleanup.policy": _DELETE, "retention.ms": _KEPT, "retention.bytes": _KEPT},
+    USAGE: {"cleanup.policy": _DELETE, "retention.ms": str(7 * _DAY_MS)},
+}
+"""Every topic has one partition; its messages are stamped with the broker's clock."""
+
+_BATCH_BYTES = 900_000
+_MESSAGES_A_READ = 500
+_STOP_S = 1.0
+_BACKOFF_S = 0.1
+_CLIENT_ERRORS = (KafkaError, OSError, TimeoutError, AssertionError)  # aiokafka asserts on half-open clients
+
+Client = TypeVar("Client")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """``bootstrap``: the servers, ``host:port,…``.  ``security``: aiokafka's security_protocol, sasl_… and
+    ssl_context.  ``request_timeout_ms``: after so long without an answer a connection is given up, so a link
+    is used again that long after it healed at the latest.  ``silence_ms``: what a reader bears."""
+
+    bootstrap: str
+    client_id: str = "apportion"
+    replication: int = 1
+    min_insync: int = 1
+    request_timeout_ms: int = 1500
+    silence_ms: int = 3000
+    fetch_wait_ms: int = 100
+    security: Mapping[str, Any] = field(default_factory=dict)
+
+    def common(self) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.bootstrap,
+            "client_id": self.client_id,
+            "request_timeout_ms": self.request_timeout_ms,
+            "retry_backoff_ms": 100,
+            "metadata_max_age_ms": 30_000,
+            **self.security,
+        }
+
+
+class _Kept(Generic[Client]):
+    """A connected client, made anew in the background whenever it was dropped.
+
+    ``connect`` makes one attempt and leaves nothing behind when it fails; ``stop`` ends a client.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[Client]], stop: Callable[[Client], Awaitable[None]]) -> None:
+        self._connect = connect
+        self._stop = stop
+        self._client: Client | None = None
+        self._connecting: asyncio.Task[Client] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def has_client(self) -> bool:
+        return self._client is not None
+
+    async def get(self) -> Client:
+        """The client, as soon as there is one.  Cancelling this does not end the attempts."""
+        if self._client is not None:
+            return self._client
+        if self._closed:
+            raise TransportUnavailable("closed")
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect_until_it_works())
+        client = await asyncio.shield(self._connecting)
+        if self._connecting is not None and self._connecting.done():
+            self._client, self._connecting = client, None
+        return client
+
+    async def _connect_until_it_works(self) -> Client:
+        retrying = AsyncRetrying(wait=wait_fixed(_BACKOFF_S), retry=retry_if_exception_type(_CLIENT_ERRORS))
+        async for attempt in retrying:
+            with attempt:
+                return await self._connect()
+        raise AssertionError("the attempts do not end")
+
+    def drop(self, client: Client) -> None:
+        """Give up ``client`` (unless another has taken its place), without waiting for its end."""
+        if self._client is client:
+            self._client = None
+        task = asyncio.create_task(_bounded(self._stop(client)))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Ends within a second or two, whatever state the client is in."""
+        self._closed = True
+        connecting, self._connecting = self._connecting, None
+        if connecting is not None:
+            if connecting.done() and not connecting.cancelled() and connecting.exception() is None:
+                self._client = self._client or connecting.result()
+            connecting.cancel()
+            await asyncio.wait({connecting}, timeout=_STOP_S)
+        if self._client is not None:
+            self.drop(self._client)
+        if self._ending:
+            await asyncio.wait(set(self._ending), timeout=_STOP_S + 0.5)
+
+
+def _heed(future: asyncio.Future[Any]) -> None:
+    """Nobody may be waiting any more: its error is no news then."""
+    if not future.cancelled():
+        future.exception()
+
+
+async def _bounded(ending: Awaitable[None]) -> None:
+    try:
+        await asyncio.wait_for(ending, _STOP_S)
+    except _CLIENT_ERRORS as error:
+        _log.debug("a client did not stop cleanly: %r", error)
+
+
+async def _started(client: Any, stop: Callable[[], Awaitable[None]]) -> None:
+    """Start an aiokafka client, or end what was begun of it."""
+    try:
+        await client.start()
+    except BaseException:
+        await _bounded(stop())
+        raise
+
+
+class KafkaTransport:
+    """Fulfils :class:`global_sync.transport.base.Transport`."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._topics_exist = False
+        self._closed = False
+        self._creating = asyncio.Lock()
+        self._producers: dict[str, _Kept[AIOKafkaProducer]] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._readers: set[_KafkaReader] = set()
+
+    async def start(self) -> None:
+        """Create missing topics if Kafka answers at once; otherwise that is done when it does."""
+        try:
+            async with asyncio.timeout(2 * self._options.request_timeout_ms / 1000):
+                await self._ensure_topics()
+        except _CLIENT_ERRORS as error:
+            _log.warning("Kafka at %s does not answer yet: %r", self._options.bootstrap, error)
+
+    async def send(
+        self, topic: str, values: list[bytes], *, key: bytes | None = None, timeout_ms: int = 3000
+    ) -> list[int]:
+        if self._closed:
+            raise TransportUnavailable("closed")
+        kept = self._producers.get(topic)
+        if kept is None:
+            kept = self._producers[topic] = _Kept(lambda: self._connect_producer(topic), _stop_client)
+        turn = self._turns.setdefault(topic, asyncio.Lock())
+        producer: AIOKafkaProducer | None = None
+        try:
+            async with asyncio.timeout(timeout_ms / 1000), turn:
+                producer = await kept.get()
+                return await self._append(producer, topic, values, key)
+        except (*_CLIENT_ERRORS, IllegalOperation) as error:
+            if producer is not None:
+                kept.drop(producer)
+            raise TransportUnavailable(f"send to {topic}: {error!r}") from error
+        except asyncio.CancelledError:
+            if producer is not None:
+                kept.drop(producer)  # its batch may still be in flight: the next must not overtake it
+            raise
+
+    async def _append(
+        self, producer: AIOKafkaProducer, topic: str, values: list[bytes], key: bytes | None
+    ) -> list[int]:
+        offsets: list[int] = []
+        rest = list(values)
+        while rest:
+            batch = producer.create_batch()
+            count = 0
+            while count < len(rest) and batch.append(key=key, value=rest[count], timestamp=None) is not None:
+                count += 1
+            if count == 0:
+                raise ValueError(f"a message of {len(rest[0])} bytes is larger than a batch may be")
+            batch.close()
+            sent = await producer.send_batch(batch, topic, partition=0)
+            sent.add_done_callback(_heed)
+            written = await asyncio.shield(sent)
+            offsets.extend(range(written.offset, written.offset + count))
+            rest = rest[count:]
+        return offsets
+
+    async def reader(self, topic: str, start: Start) -> Reader:
+        if self._closed:
+            raise TransportUnavailable("closed")
+        reader = _KafkaReader(self, self._options, topic)
+        try:
+            await reader.place(start)
+        except BaseException:
+            await reader.close()
+            raise
+        self._readers.add(reader)
+        return reader
+
+    async def delete_before(self, topic: str, offset: int) -> None:
+        async def delete(admin: AIOKafkaAdminClient) -> None:
+            wanted = {TopicPartition(topic, 0): RecordsToDelete(before_offset=offset)}
+            await admin.delete_records(wanted, timeout_ms=self._options.request_timeout_ms)
+
+        try:
+            await self._administer(delete)
+        except _CLIENT_ERRORS as error:
+            raise TransportUnavailable(f"delete records of {topic}: {error!r}") from error
+
+    async def close(self) -> None:
+        self._closed = True
+        ends: list[Coroutine[Any, Any, None]] = [reader.close() for reader in self._readers]
+        ends += [kept.close() for kept in self._producers.values()]
+        await asyncio.gather(*ends)
+        self._readers.clear()
+        self._producers.clear()
+
+    def forget(self, reader: _KafkaReader) -> None:
+        self._readers.discard(reader)
+
+    # ---- making clients
+
+    async def _connect_producer(self, topic: str) -> AIOKafkaProducer:
+        await self._ensure_topics()
+        producer = AIOKafkaProducer(
+            **self._options.common(),
+            acks="all",
+            enable_idempotence=False,
+            linger_ms=0,
+            max_batch_size=_BATCH_BYTES,
+        )
+        await _started(producer, producer.stop)
+        try:
+            await asyncio.wait_for(producer.partitions_for(topic), self._options.request_timeout_ms / 1000)
+        except BaseException:
+            await _bounded(producer.stop())
+            raise
+        return producer
+
+    async def connect_consumer(self) -> AIOKafkaConsumer:
+        await self._ensure_topics()
+        consumer = AIOKafkaConsumer(
+            **self._options.common(),
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            fetch_max_wait_ms=self._options.fetch_wait_ms,
+            max_partition_fetch_bytes=2 * 1024 * 1024,
+        )
+        await _started(consumer, consumer.stop)
+        return consumer
+
+    async def _ensure_topics(self) -> None:
+        if self._topics_exist:
+            return
+        async with self._creating:
+            if not self._topics_exist:
+                await self._administer(self._create_missing)
+                self._topics_exist = True
+
+    async def _create_missing(self, admin: AIOKafkaAdminClient) -> None:
+        existing = set(await admin.list_topics())
+        missing = [
+            NewTopic(
+                name,
+                num_partitions=1,
+                replication_factor=self._options.replication,
+                topic_configs={
+                    **settings,
+                    "min.insync.replicas": str(self._options.min_insync),
+                    "unclean.leader.election.enable": "false",
+                    "message.timestamp.type": "LogAppendTime",
+                },
+            )
+            for name, settings in TOPICS.items()
+            if name not in existing
+        ]
+        if not missing:
+            return
+        reply = await admin.create_topics(missing)
+        already_there = 36  # another process was faster
+        for name, code, *message in reply.topic_errors:
+            if code not in (0, already_there):
+                raise KafkaError(f"topic {name} was not created: {code} {message}")
+
+    async def _administer(self, work: Callable[[AIOKafkaAdminClient], Awaitable[None]]) -> None:
+        admin = AIOKafkaAdminClient(**self._options.common())
+        try:
+            async with asyncio.timeout(4 * self._options.request_timeout_ms / 1000):
+                await admin.start()
+                await work(admin)
+        finally:
+            await _bounded(admin.close())
+
+
+async def _stop_client(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
+    await client.stop()
+
+
+class _KafkaReader:
+    """One partition from ``next_offset`` on, over as many consumers as it takes."""
+
+    def __init__(self, transport: KafkaTransport, options: KafkaOptions, topic: str) -> None:
+        self.next_offset = 0
+        self._transport = transport
+        self._options = options
+        self._partition = TopicPartition(topic, 0)
+        self._kept: _Kept[AIOKafkaConsumer] = _Kept(self._connect, _stop_client)
+        self._placed = False
+        self._silent_s = 0.0
+        self._heard: tuple[int, int | None] = (0, None)
+
+    async def place(self, start: Start) -> None:
+        """Find out where ``start`` is.  Raises TransportUnavailable."""
+        if isinstance(start, int):
+            self.next_offset = start
+        else:
+            try:
+                async with asyncio.timeout(self._options.silence_ms / 1000):
+                    consumer = await self._kept.get()
+                    ask = consumer.beginning_offsets if start == "earliest" else consumer.end_offsets
+                    self.next_offset = (await ask([self._partition]))[self._partition]
+                    consumer.seek(self._partition, self.next_offset)
+            except _CLIENT_ERRORS as error:
+                raise TransportUnavailable(f"read {self._partition.topic}: {error!r}") from error
+        self._placed = True
+
+    async def _connect(self) -> AIOKafkaConsumer:
+        consumer = await self._transport.connect_consumer()
+        consumer.assign([self._partition])
+        if self._placed:
+            consumer.seek(self._partition, self.next_offset)
+        return consumer
+
+    async def read(self, timeout_ms: int) -> list[Message]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        consumer: AIOKafkaConsumer | None = None
+        records: list[Any] = []
+        try:
+            # aiokafka keeps its own timeout; ours is for the case that it does not.
+            async with asyncio.timeout(timeout_ms / 1000 + (0.5 if self._kept.has_client else 0.0)):
+                consumer = await self._kept.get()
+                got = await consumer.getmany(self._partition, timeout_ms=timeout_ms, max_records=_MESSAGES_A_READ)
+                records = got.get(self._partition, [])
+        except OffsetOutOfRangeError as error:
+            raise RecordsMissed(f"{self._partition.topic} no longer has offset {self.next_offset}") from error
+        except _CLIENT_ERRORS as error:
+            _log.debug("read of %s: %r", self._partition.topic, error)
+        messages = [
+            Message(self._partition.topic, record.offset, record.key, record.value or b"", record.timestamp)
+            for record in records
+        ]
+        if messages:
+            self.next_offset = messages[-1].offset + 1
+        self._watch(consumer, bool(messages), loop.time() - began)
+        return messages
+
+    def _watch(self, consumer: AIOKafkaConsumer | None, got: bool, waited_s: float) -> None:
+        """Even an empty answer of the broker is a sign of life.  Only time spent waiting here counts, so that
+        a pause of this process is not taken for the broker's silence."""
+        heard = (id(consumer), consumer.last_poll_timestamp(self._partition) if consumer else None)
+        if got or (consumer is not None and heard != self._heard):  # a new connection is a sign of life too
+            self._silent_s = 0.0
+        else:
+            self._silent_s += waited_s
+        self._heard = heard
+        if self._silent_s * 1000 > self._options.silence_ms:
+            if consumer is not None:
+                self._kept.drop(consumer)
+            raise TransportUnavailable(f"nothing heard of {self._partition.topic} for {self._silent_s:.1f} s")
+
+    async def end_offset(self) -> int:
+        try:
+            async with asyncio.timeout(2 * self._options.request_timeout_ms / 1000):
+                consumer = await self._kept.get()
+                offsets = await consumer.end_offsets([self._partition])
+                return int(offsets[self._partition])
+        except _CLIENT_ERRORS as error:
+            raise TransportUnavailable(f"end of {self._partition.topic}: {error!r}") from error
+
+    async def close(self) -> None:
+        self._transport.forget(self)
+        await self._kept.close()
