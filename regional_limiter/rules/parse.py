@@ -79,7 +79,7 @@ def with_rule(document: object, rule_id: str, source: object) -> dict[str, objec
     if "id" in source and source["id"] != rule_id:
         raise InvalidRules([Fault("rule.id", f"says {shown(source['id'])}, but the change is of {shown(rule_id)}")])
     changed, rules = _copy_with_rules(document)
-    rule: object = {"id": rule_id, **deepcopy(source)}
+    rule: object = {"id": rule_id, **_copied(source)}
     places = [index for index, known in enumerate(rules) if _has_id(known, rule_id)]
     if places:
         rules[places[0]] = rule
@@ -98,11 +98,18 @@ def without_rule(document: object, rule_id: str) -> dict[str, object]:
 def _copy_with_rules(document: object) -> tuple[dict[str, object], list[object]]:
     if not isinstance(document, dict):
         raise InvalidRules([Fault("document", f"must be a mapping, not {shown(document)}")])
-    changed = deepcopy(document)
+    changed = _copied(document)
     rules = changed.setdefault("rules", [])
     if not isinstance(rules, list):
         raise InvalidRules([Fault("rules", f"must be a list, not {shown(rules)}")])
     return changed, rules
+
+
+def _copied(mapping: dict[str, object]) -> dict[str, object]:
+    try:
+        return deepcopy(mapping)
+    except RecursionError:
+        raise InvalidRules([Fault("document", "is nested far deeper than any rule set")]) from None
 
 
 def _has_id(rule: object, rule_id: str) -> bool:

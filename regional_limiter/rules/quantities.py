@@ -3,10 +3,9 @@
 A token bucket's level is an integer of 1/(period_ms x 10,000) tokens.  Both implementations are exact as long as
 every intermediate number stays below 2^53.  The largest that can occur, for capacity C, period P, T tokens:
 
-    level              from -C*P*10,000 (charged after a degraded time) to C*P*10,000
-    elapsed x T x share   elapsed is clamped to the time from the lowest level to full, rounded up:
-                       at most 2*C*P*10,000 + T*10,000
-    their sum          over the two pieces of a share's history: below 4*C*P*10,000 + 2*T*10,000
+    level                 from -C*P*10,000 (charged after a degraded time) to C*P*10,000
+    elapsed x T x share   elapsed is cut at the time from the level to full, rounded up:
+                          at most 2*C*P*10,000 + T*10,000
 
 and a little is kept free for adding a time to a time of day.
 """
@@ -25,6 +24,8 @@ from regional_limiter.rules.fields import NOT_BUILT
 from regional_limiter.rules.grammar import MAX_SPAN_MS, WINDOWS_NOT_BUILT
 
 _ROOM = LARGEST_EXACT_INTEGER - 2**43
+_LONGEST_PERIOD_MS = 2**39
+"""17 years: a bucket's packed state has 5 bytes for it."""
 _LARGEST_ERROR = Fraction(1, 1_000_000)
 _UNITS_MS = {"s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "day": 86_400_000}
 _SPAN = re.compile(r"([0-9]{1,9}) ?(s|min|h|d|day)", re.ASCII)
@@ -88,12 +89,14 @@ def read_refill_per_second(faults: Faults, place: str, value: object) -> Fractio
 
 def largest_period_ms(rate: Fraction, capacity: int) -> int:
     """The largest period with which buckets of ``capacity`` at ``rate`` (tokens/ms) stay exact; may be 0."""
-    return math.floor(_ROOM / (SHARE_UNITS * (4 * capacity + 2 * rate)))
+    return min(_LONGEST_PERIOD_MS, math.floor(_ROOM / (SHARE_UNITS * (2 * capacity + rate))))
 
 
 def largest_capacity(rate: Fraction) -> int:
     """The largest capacity with which ``rate`` is held as asked; below 0: none."""
-    return math.floor((Fraction(_ROOM, SHARE_UNITS * rate.denominator) - 2 * rate) / 4)
+    if rate.denominator > _LONGEST_PERIOD_MS:
+        return -1
+    return math.floor((Fraction(_ROOM, SHARE_UNITS * rate.denominator) - rate) / 2)
 
 
 def hold_rate(asked: Fraction, capacity: int) -> Rate | None:

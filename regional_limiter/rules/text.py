@@ -146,7 +146,19 @@ def _read_json(text: str) -> tuple[object, Faults]:
         raise _NotJson([Fault(f"line {error.lineno}, column {error.colno}", f"not JSON: {error.msg}")]) from None
     except RecursionError:
         _fail("document", f"nested deeper than {MAX_DEPTH} levels")
+    if not _is_shallow(document):
+        _fail("document", f"nested deeper than {MAX_DEPTH} levels")
     return document, faults
+
+
+def _is_shallow(document: object) -> bool:
+    level = [document]
+    for _ in range(MAX_DEPTH + 1):
+        inner = [
+            item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)
+        ]
+        level = [item for items in inner for item in items]
+    return not level
 
 
 # ---- YAML

@@ -310,8 +310,8 @@ def test_redis_14826_a_rule_beyond_exact_arithmetic_is_refused_at_load() -> None
     assert the_rule(bucket(capacity=10, refill="1/day")).refill == Rate(1, 86_400_000)
     faults = rule_faults(bucket(capacity=200_000_000, refill="1/day"))
     assert "2^53" in faults["refill"]
-    assert "at most 2,60" in faults["refill"]
-    assert the_rule(bucket(capacity=2600, refill="1/day")).refill == Rate(1, 86_400_000)
+    assert "at most 5,20" in faults["refill"]
+    assert the_rule(bucket(capacity=5200, refill="1/day")).refill == Rate(1, 86_400_000)
 
 
 def test_a_global_rule_needs_regions() -> None:
@@ -485,3 +485,15 @@ def test_a_change_of_no_rule_set_is_refused(document: object) -> None:
         with_rule(document, "a", bucket(id="a"))
     with pytest.raises(InvalidRules):
         without_rule(document, "a")
+
+
+def test_a_change_nested_without_end_is_refused() -> None:
+    deep: object = "x"
+    for _ in range(3000):
+        deep = [deep]
+    with pytest.raises(InvalidRules):
+        with_rule({"rules": []}, "a", {"match": deep})
+    with pytest.raises(InvalidRules):
+        without_rule({"rules": [deep]}, "a")
+    with pytest.raises(InvalidRules):
+        parse_document({"rules": [deep]})

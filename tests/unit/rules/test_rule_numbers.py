@@ -8,9 +8,9 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS
+from regional_limiter.algorithms.token_bucket import fits_exactly
 from regional_limiter.rules import describe, largest_cost, parse_document
-from regional_limiter.rules.quantities import hold_rate, largest_period_ms
+from regional_limiter.rules.quantities import hold_rate, largest_capacity, largest_period_ms
 
 SMALL_RATES = st.fractions(min_value=Fraction(1, 10**6), max_value=50, max_denominator=10**7)
 
@@ -24,8 +24,7 @@ def test_a_held_rate_is_exact_below_2_53_and_never_faster_than_asked(asked: Frac
     rate = Fraction(held.tokens, held.period_ms)
     assert (rate.numerator, rate.denominator) == (held.tokens, held.period_ms)
     assert asked - asked / 1_000_000 <= rate <= asked
-    units = capacity * held.period_ms * SHARE_UNITS
-    assert 4 * units + 2 * held.tokens * SHARE_UNITS < LARGEST_EXACT_INTEGER
+    assert fits_exactly(capacity, held)
 
 
 @settings(max_examples=60, deadline=None)
@@ -41,6 +40,21 @@ def test_no_lower_fraction_is_nearer(asked: Fraction, capacity: int) -> None:
         assert best == 0 or asked - best > asked / 1_000_000
     else:
         assert Fraction(held.tokens, held.period_ms) == best
+
+
+@settings(max_examples=200, deadline=None)
+@given(SMALL_RATES)
+def test_the_capacity_that_a_refusal_proposes_is_the_largest_that_holds(asked: Fraction) -> None:
+    most = largest_capacity(asked)
+    held = hold_rate(asked, most)
+    assert held is not None
+    assert Fraction(held.tokens, held.period_ms) == asked
+    assert largest_period_ms(asked, most + 1) < asked.denominator
+
+
+def test_a_bucket_that_never_refills_within_a_life_is_refused_also_with_capacity_0() -> None:
+    assert hold_rate(Fraction(1, 10**13), 0) is None
+    assert largest_capacity(Fraction(1, 10**13)) < 0
 
 
 def test_an_inexact_rate_is_held_lower_and_the_loaded_rule_shows_it() -> None:
