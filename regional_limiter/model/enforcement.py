@@ -30,7 +30,12 @@ FLOOR = -2
 DEFAULT = -3
 """Not a lease: the key follows what holds for keys without a lease."""
 
-MAX_LEASES = 100_000
+MAX_LEASES = 50_000
+LEASES_KEPT = 25_000
+"""Above the first, leases that say nothing of their own are forgotten down to the second; a write that would
+leave more is refused (and so never acknowledged)."""
+
+MAX_DOMAINS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,8 @@ class _Variable:
     default: _Series = field(default_factory=lambda: _Series(FLOOR, 0, FLOOR, 0))
     leases: dict[str, _Lease] = field(default_factory=dict)
     bases: dict[str, _Base] = field(default_factory=dict)
+    base_version: int = -1
+    vector: dict[str, int] = field(default_factory=dict)
 
 
 class Enforcement:
@@ -137,6 +144,7 @@ class Enforcement:
         self._gap_us = times.gap_us
         self._consent_us = times.consent_us
         self._variable: _Variable | None = None
+        self._births = 0
 
     # ---- E1
 
@@ -152,7 +160,13 @@ class Enforcement:
         """The process restarted, or the library was replaced: everything here is gone."""
         self._variable = None
 
+    @property
+    def births(self) -> int:
+        """Grows with every loss: whatever else a point keeps in its variable is lost with it."""
+        return self._births
+
     def _born(self, now_us: int) -> _Variable:
+        self._births += 1
         variable = _Variable(born=now_us, last=now_us, written_at=now_us, consent=now_us + self._consent_us)
         variable.default = _Series(FLOOR, now_us, FLOOR, now_us)
         self._variable = variable
@@ -166,14 +180,26 @@ class Enforcement:
     # ---- E2
 
     def know_base(self, now_us: int, domain: str, version: int, base: int) -> None:
-        """The caller's number counts if its version is newer than the one known here."""
+        """The caller's number counts if its version is newer than the one known here; of equals the least.
+
+        (Until a change of bases is done, what a region counts is the least of what it has read, and two readers
+        may have read different parts.)
+        """
         variable = self._current()
         known = variable.bases.get(domain)
         if known is None:
-            variable.bases[domain] = _Base(version, _Series(base, now_us, base, now_us))
+            if len(variable.bases) < MAX_DOMAINS:
+                variable.bases[domain] = _Base(version, _Series(base, now_us, base, now_us))
         elif version > known.version:
             known.version = version
             known.series.turn(base, now_us)
+        elif version == known.version and base < known.series.now:
+            known.series.turn(base, now_us)
+
+    def known_bases(self) -> tuple[int, Mapping[str, int]]:
+        """(version, base by domain) as the agent last wrote them; version -1: it has not."""
+        variable = self._current()
+        return variable.base_version, variable.vector
 
     def share(self, now_us: int, key: str, domain: str) -> ShareInForce:
         """What share of ``key`` is in force, and its history (after ``enter`` and ``know_base``)."""
@@ -231,6 +257,7 @@ class Enforcement:
             write.instance == variable.instance
             and write.session > 0
             and (write.session, write.version) > (variable.session, variable.version)
+            and self._has_room(variable, write)
         )
         if accepted:
             self._apply(variable, now_us, write)
@@ -256,8 +283,7 @@ class Enforcement:
         variable.all_known = variable.all_known or write.all_known
         if write.extend:
             variable.consent = max(variable.consent, now_us + self._consent_us)
-        for domain, base in write.bases.items():
-            self.know_base(now_us, domain, write.base_version, base)
+        self._learn_bases(variable, now_us, write)
         for key, value in write.leases.items():
             known = variable.leases.setdefault(key, _Lease(value, variable.default.copy()))
             known.value = value
@@ -268,8 +294,16 @@ class Enforcement:
             variable.default.turn(self._says(variable, DEFAULT, now_us), now_us)
         for lease in touched:
             lease.series.turn(self._says(variable, lease.value, now_us), now_us)
-        if len(variable.leases) > MAX_LEASES:
-            self._forget(variable, now_us)
+
+    def _learn_bases(self, variable: _Variable, now_us: int, write: Write) -> None:
+        """Bases of an older version than the one written last are a deposed process's: void."""
+        if write.base_version < variable.base_version:
+            return
+        if write.base_version > variable.base_version:
+            variable.base_version, variable.vector = write.base_version, {}
+        for domain, base in write.bases.items():
+            self.know_base(now_us, domain, write.base_version, base)
+            variable.vector[domain] = min(base, variable.vector.get(domain, base))
 
     def _says(self, variable: _Variable, value: int, now_us: int) -> int:
         """E2 for a lease value at a write."""
@@ -279,15 +313,30 @@ class Enforcement:
             return value
         return FLOOR if now_us < variable.consent else BASE
 
-    def _forget(self, variable: _Variable, now_us: int) -> None:
-        """Bound the table: keys that follow the default give up their history, to the strict side."""
-        for key in [k for k, lease in variable.leases.items() if lease.value in (DEFAULT, BASE)]:
-            if variable.leases[key].value == BASE and not variable.all_known:
-                continue
-            series = variable.leases.pop(key).series
-            since = max(variable.default.since, series.since)
-            variable.default.since = variable.default.before_since = since
-            variable.default.before = variable.default.now
+    def _has_room(self, variable: _Variable, write: Write) -> bool:
+        def needed() -> int:
+            return len(variable.leases) + sum(key not in variable.leases for key in write.leases)
+
+        if needed() > MAX_LEASES:
+            self._forget(variable)
+        return needed() <= MAX_LEASES
+
+    def _forget(self, variable: _Variable) -> None:
+        """Keys that follow what holds without a lease go, longest unchanged first.
+
+        Their history becomes that of every key without a lease: unknown before the last of theirs, which is the
+        strict side.
+        """
+        idle = sorted(
+            (lease.series.since, key)
+            for key, lease in variable.leases.items()
+            if lease.value == DEFAULT or (lease.value == BASE and variable.all_known)
+        )
+        default = variable.default
+        for since, key in idle[: max(0, len(variable.leases) - LEASES_KEPT)]:
+            del variable.leases[key]
+            default.since = default.before_since = max(default.since, since)
+            default.before = default.now
 
     # ---- for displays, tests and checkers
 
@@ -296,7 +345,7 @@ class Enforcement:
         return self._variable.instance if self._variable else ""
 
     def peek_share(self, now_us: int, key: str, base: int) -> int:
-        """What a call would use now, without making the call (bases known here count first)."""
+        """What a call would use now with this ``base``, without making the call."""
         variable = self._variable
         if variable is None or now_us < variable.last or now_us > variable.last + self._gap_us:
             return floor_of(base)

@@ -1,0 +1,87 @@
+"""Fixed window: so many requests in each half-open window [start, end), aligned to the epoch.  Pure integers.
+
+A window's identity is in its key (``<bucket key>:<number of the window>``), so the instant of the end belongs to
+the next window and a clock that goes back a little finds the old count again: the key outlives its window by
+the clock tolerance.  The state is the count alone, as decimal digits, which Redis keeps in the pointer itself.
+Usage is what is stored, so a rule whose limit changes keeps it without a conversion.
+
+A global limit is split by the number that the call carries (``static``): a window cannot follow a moving share
+without handing back what it spent.
+"""
+
+from __future__ import annotations
+
+from regional_limiter.algorithms.outcome import RETRY_FOR_LARGER_SHARE_MS, STEP_KEPT_MS, Ending, Outcome
+from regional_limiter.model.decision import Reason, Verdict
+from regional_limiter.model.enforcement import ShareInForce
+from regional_limiter.model.share import region_capacity
+from regional_limiter.store.base import BucketCall
+
+
+def storage_key(call: BucketCall, now_ms: int) -> str:
+    """Where the window that ``now_ms`` lies in is stored."""
+    return f"{call.key}:{now_ms // _window_ms(call)}"
+
+
+def decide(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: int) -> Outcome:
+    """What a check of ``call.cost`` does to the count of the present window."""
+    count = int(state) if state is not None else 0
+    left_ms = _left_ms(call, now_ms)
+    top = region_capacity(call.capacity, share.share, call.regions)
+    cost = call.cost
+    reason = Reason.OK
+    if call.capacity == 0:
+        reason = Reason.ZERO_LIMIT
+    elif cost > region_capacity(call.capacity, call.largest_share, call.regions):
+        reason = Reason.EXCEEDS_CAPACITY
+    elif cost and count + cost > top:
+        reason = Reason.LIMITED
+    left = Ending(_verdict(call, share, reason, top, count, left_ms))
+    if not cost or reason in (Reason.ZERO_LIMIT, Reason.EXCEEDS_CAPACITY):
+        return Outcome(reason is Reason.OK, left, left, False)
+    after = min(count + cost, max(count, 2 * call.capacity))
+    charged = Ending(
+        _verdict(call, share, reason, top, after, left_ms), str(after).encode(), left_ms + STEP_KEPT_MS
+    )
+    return Outcome(reason is Reason.OK, charged, left, call.charge_denied)
+
+
+def give_back(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: int) -> Ending | None:
+    """Return ``call.cost`` to the present window, never below nothing used.  None: nothing to return to."""
+    if state is None:
+        return None
+    count = max(0, int(state) - call.cost)
+    left_ms = _left_ms(call, now_ms)
+    top = region_capacity(call.capacity, share.share, call.regions)
+    verdict = _verdict(call, share, Reason.OK, top, count, left_ms)
+    return Ending(verdict, str(count).encode(), left_ms + STEP_KEPT_MS)
+
+
+def _window_ms(call: BucketCall) -> int:
+    if not call.window_ms:
+        raise ValueError("a fixed window needs its length")
+    return call.window_ms
+
+
+def _left_ms(call: BucketCall, now_ms: int) -> int:
+    window_ms = _window_ms(call)
+    return window_ms - now_ms % window_ms
+
+
+def _verdict(call: BucketCall, share: ShareInForce, reason: Reason, top: int, count: int, left_ms: int) -> Verdict:
+    retry_after_ms: int | None = None
+    if reason is Reason.OK:
+        retry_after_ms = 0
+    elif reason is Reason.LIMITED:
+        retry_after_ms = RETRY_FOR_LARGER_SHARE_MS if call.cost > top else left_ms
+    return Verdict(
+        allowed=reason is Reason.OK,
+        reason=reason,
+        remaining=max(0, top - count),
+        retry_after_ms=retry_after_ms,
+        reset_after_ms=left_ms,
+        share=share.share,
+        share_kind=share.kind,
+        session_left_us=share.session_left_us,
+        consent_left_us=share.consent_left_us,
+    )

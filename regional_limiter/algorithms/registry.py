@@ -1,0 +1,49 @@
+"""The kinds of limits, as one table: kind -> its functions.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from regional_limiter.algorithms import fixed_window, token_bucket
+from regional_limiter.algorithms.outcome import Ending, Outcome
+from regional_limiter.model.decision import ShareKind
+from regional_limiter.model.enforcement import ShareInForce
+from regional_limiter.model.rule import Algorithm
+from regional_limiter.model.share import SHARE_UNITS
+from regional_limiter.store.base import BucketCall, Sharing
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """``decide`` and ``give_back`` take (state or None, call, share in force, now_ms); see the modules."""
+
+    storage_key: Callable[[BucketCall, int], str]
+    decide: Callable[[bytes | None, BucketCall, ShareInForce, int], Outcome]
+    give_back: Callable[[bytes | None, BucketCall, ShareInForce, int], Ending | None]
+    adaptive: bool
+
+
+ALGORITHMS: Mapping[Algorithm, Functions] = {
+    Algorithm.TOKEN_BUCKET: Functions(
+        token_bucket.storage_key, token_bucket.decide, token_bucket.give_back, adaptive=True
+    ),
+    Algorithm.FIXED_WINDOW: Functions(
+        fixed_window.storage_key, fixed_window.decide, fixed_window.give_back, adaptive=False
+    ),
+}
+
+
+def functions_of(call: BucketCall) -> Functions:
+    """The functions that decide ``call``; ValueError when its kind cannot follow a moving share."""
+    functions = ALGORITHMS[call.algorithm]
+    if call.sharing is Sharing.ADAPTIVE and not functions.adaptive:
+        raise ValueError(f"{call.algorithm} cannot be adaptive")
+    return functions
+
+
+def fixed_share(call: BucketCall) -> ShareInForce:
+    """The share of a call that the share protocol does not govern: the whole, or the number it carries."""
+    if call.sharing is Sharing.STATIC:
+        return ShareInForce(call.base, ShareKind.BASE, 0, call.base, 0, 0, 0)
+    return ShareInForce(SHARE_UNITS, ShareKind.WHOLE, 0, SHARE_UNITS, 0, 0, 0)

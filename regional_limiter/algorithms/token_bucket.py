@@ -1,0 +1,203 @@
+"""Token bucket: starts full, refills evenly, exact to a fraction of a token.  Pure integers.
+
+A level counts units of 1/(period_ms x 10,000) tokens: a bucket whose share is v gains tokens x v units a
+millisecond, so every level at every whole millisecond is an integer.  Elapsed time is cut at the time to full
+before it is multiplied, so no product passes 2^53 (:func:`fits_exactly`) and Lua's doubles agree to the unit.
+
+How a bucket refills while its share moves:
+- whole limit: the share is 10,000 since ever; a missing bucket is full.
+- static: the share is the number that the call carries; when it changed, the time since the last charge counts
+  at the smaller of old and new.  A missing bucket is full.
+- adaptive: every millisecond counts at the share that was in force.  A bucket older than the two shares that
+  are known keeps at most one token; a missing one holds what the present share has earned since it is in force,
+  at least one token.  A share that rises counts from the next whole millisecond and one that falls from the last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from regional_limiter.algorithms.bucket_state import Bucket, converted, pack, unpack
+from regional_limiter.algorithms.outcome import (
+    REBASE_EVERY_MS,
+    RETRY_FOR_LARGER_SHARE_MS,
+    SHARE_ZERO_RESET_MS,
+    STEP_KEPT_MS,
+    Ending,
+    Outcome,
+)
+from regional_limiter.model.decision import Reason, Verdict
+from regional_limiter.model.enforcement import ShareInForce
+from regional_limiter.model.rule import Rate
+from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS, region_capacity
+from regional_limiter.store.base import BucketCall, Sharing
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """A bucket brought up to now.  ``ahead_ms``: how far its time (or its share's start) lies after now."""
+
+    bucket: Bucket
+    top: int
+    per_ms: int
+    ahead_ms: int
+    missing: bool
+    unsettled: bool
+
+
+def fits_exactly(capacity: int, refill: Rate) -> bool:
+    """Whether every intermediate number of a bucket with these numbers stays below 2^53."""
+    return (2 * capacity * refill.period_ms + refill.tokens) * SHARE_UNITS < LARGEST_EXACT_INTEGER
+
+
+def storage_key(call: BucketCall, now_ms: int) -> str:
+    """Where the bucket is stored: under its own key."""
+    return call.key
+
+
+def decide(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: int) -> Outcome:
+    """What a check of ``call.cost`` does to the bucket.  ``state`` None: no key."""
+    looked = _look(state, call, share, now_ms)
+    cost = call.cost
+    if call.capacity == 0:
+        return _refused(looked, share, Reason.ZERO_LIMIT)
+    if cost > region_capacity(call.capacity, call.largest_share, call.regions):
+        return _refused(looked, share, Reason.EXCEEDS_CAPACITY)
+    bucket = looked.bucket
+    price = cost * _unit(bucket)
+    allowed = cost == 0 or price <= bucket.level
+    level = max(bucket.level - price, -call.capacity * _unit(bucket)) if cost else bucket.level
+    after = replace(looked, bucket=replace(bucket, level=level))
+    reason = Reason.OK if allowed else Reason.LIMITED
+    charged = Ending(_verdict(after, share, cost, allowed, reason))
+    left = Ending(_verdict(looked, share, cost, allowed, reason))
+    if cost:
+        charged = _stored(charged, after)
+        if looked.unsettled and not looked.missing:
+            left = _stored(left, looked)
+    return Outcome(allowed, charged, left, call.charge_denied)
+
+
+def give_back(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: int) -> Ending | None:
+    """Return ``call.cost`` tokens, never above capacity.  None: nothing to return to (the bucket is full)."""
+    if state is None or call.capacity == 0:
+        return None
+    looked = _look(state, call, share, now_ms)
+    bucket = looked.bucket
+    level = min(looked.top, bucket.level + min(call.cost, call.capacity) * _unit(bucket))
+    after = replace(looked, bucket=replace(bucket, level=level))
+    return _stored(Ending(_verdict(after, share, 0, True, Reason.OK)), after)
+
+
+def _look(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: int) -> _Looked:
+    if call.refill is None:
+        raise ValueError("a token bucket needs a refill")
+    tokens, period_ms = call.refill.tokens, call.refill.period_ms
+    unit = period_ms * SHARE_UNITS
+    v = share.share
+    top = region_capacity(call.capacity, v, call.regions) * unit
+    adaptive = call.sharing is Sharing.ADAPTIVE
+    since_ms, before_since_ms = _in_ms(share) if adaptive else (now_ms, now_ms)
+    if state is None:
+        level = top
+        if adaptive:
+            level = min(top, max(unit if v else 0, _accrued(0, now_ms - since_ms, tokens * v, top)))
+        bucket = Bucket(now_ms, level, call.capacity, period_ms, v)
+        return _Looked(bucket, top, tokens * v, max(0, since_ms - now_ms), True, False)
+    bucket = unpack(state, now_ms) or Bucket(now_ms, 0, call.capacity, period_ms, v)
+    bucket = converted(bucket, call.capacity, period_ms, call.regions)
+    time_ms, rebased_ms, stepped = _time(bucket, now_ms)
+    stored_ms = min(bucket.time_ms, time_ms)
+    level = bucket.level
+    unsettled = stepped
+    if not adaptive:
+        slower = min(bucket.share, v)
+        clip = min(top, region_capacity(call.capacity, slower, call.regions) * unit)
+        level = _accrued(level, time_ms - stored_ms, tokens * slower, clip)
+        unsettled = unsettled or bucket.share != v
+    elif stored_ms >= since_ms:
+        level = _accrued(level, time_ms - stored_ms, tokens * v, top)
+    else:
+        if stored_ms >= before_since_ms:
+            before = share.share_before
+            clip = region_capacity(call.capacity, before, call.regions) * unit
+            level = _accrued(level, min(since_ms, time_ms) - stored_ms, tokens * before, clip)
+        else:
+            level = min(level, unit)
+        level = _accrued(min(level, top), time_ms - since_ms, tokens * v, top)
+        unsettled = True
+    ahead_ms = max(time_ms, since_ms) - now_ms
+    now_bucket = Bucket(time_ms, level, call.capacity, period_ms, v, rebased_ms)
+    return _Looked(now_bucket, top, tokens * v, ahead_ms, False, unsettled)
+
+
+def _time(bucket: Bucket, now_ms: int) -> tuple[int, int | None, bool]:
+    """(the bucket's time from now on, when it was last rebased, whether it is being rebased now)."""
+    back_ms = bucket.time_ms - now_ms
+    if back_ms <= 0:
+        return now_ms, bucket.rebased_ms, False
+    recently = bucket.rebased_ms is not None and abs(now_ms - bucket.rebased_ms) < REBASE_EVERY_MS
+    if back_ms <= STEP_KEPT_MS or recently:
+        return bucket.time_ms, bucket.rebased_ms, False
+    return now_ms, now_ms, True
+
+
+def _in_ms(share: ShareInForce) -> tuple[int, int]:
+    since_ms = share.since_us // 1000 if share.share < share.share_before else -(-share.since_us // 1000)
+    return since_ms, -(-share.before_since_us // 1000)
+
+
+def _accrued(level: int, elapsed_ms: int, per_ms: int, top: int) -> int:
+    if level >= top:
+        return top
+    if elapsed_ms <= 0 or per_ms == 0:
+        return level
+    return top if elapsed_ms >= -(-(top - level) // per_ms) else level + elapsed_ms * per_ms
+
+
+def _unit(bucket: Bucket) -> int:
+    return bucket.period_ms * SHARE_UNITS
+
+
+def _reset_after_ms(looked: _Looked) -> int:
+    if looked.bucket.capacity == 0:
+        return 0
+    if looked.per_ms == 0:
+        return SHARE_ZERO_RESET_MS
+    missing = looked.top - looked.bucket.level
+    return looked.ahead_ms - (-missing // looked.per_ms) if missing > 0 else 0
+
+
+def _stored(ending: Ending, looked: _Looked) -> Ending:
+    return replace(ending, state=pack(looked.bucket), ttl_ms=max(1, ending.verdict.reset_after_ms))
+
+
+def _refused(looked: _Looked, share: ShareInForce, reason: Reason) -> Outcome:
+    ending = Ending(_verdict(looked, share, 0, False, reason))
+    return Outcome(False, ending, ending, False)
+
+
+def _verdict(looked: _Looked, share: ShareInForce, cost: int, allowed: bool, reason: Reason) -> Verdict:
+    unit = _unit(looked.bucket)
+    retry_after_ms: int | None = 0
+    if reason is Reason.LIMITED:
+        missing = cost * unit - looked.bucket.level
+        if cost * unit > looked.top:
+            retry_after_ms = RETRY_FOR_LARGER_SHARE_MS
+        elif missing > 0:
+            retry_after_ms = looked.ahead_ms - (-missing // looked.per_ms)
+        else:
+            retry_after_ms = 0
+    elif not allowed:
+        retry_after_ms = None
+    return Verdict(
+        allowed=allowed,
+        reason=reason,
+        remaining=max(0, looked.bucket.level // unit),
+        retry_after_ms=retry_after_ms,
+        reset_after_ms=_reset_after_ms(looked),
+        share=share.share,
+        share_kind=share.kind,
+        session_left_us=share.session_left_us,
+        consent_left_us=share.consent_left_us,
+    )

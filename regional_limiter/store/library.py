@@ -1,0 +1,288 @@
+"""The function library that every Redis primary runs: its text, its version, and each function's wire.  Pure.
+
+The text is ``functions/apportion.lua`` with the protocol's times filled in; its version is a hash of the outcome
+and part of the library's and every function's name, so two versions live side by side in one server, each with
+its own variable.  The head of the Lua file describes the arguments and replies; here are both ends of them, so
+that a client of Redis only moves bytes: ``encode_*`` gives (keys, arguments) for ``FCALL``, ``decode_*`` reads
+its reply.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from importlib import resources
+
+import msgspec
+
+from regional_limiter.model.decision import Reason, ShareKind, Verdict
+from regional_limiter.model.enforcement import LEASES_KEPT, MAX_DOMAINS, MAX_LEASES, Write, WriteReply
+from regional_limiter.model.keys import tag_of
+from regional_limiter.model.rule import Algorithm, Rate
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.store.base import BeatSeen, BucketCall, Collected, NodeBeat, Sharing, TouchReply
+
+FUNCTIONS = ("check", "refund", "touch", "offer", "collect", "write", "publish_rules", "fetch_rules")
+
+Encoded = tuple[list[bytes], list[bytes]]
+"""(keys, arguments) of an FCALL."""
+
+Reply = Sequence[int | bytes]
+
+_TEST_CLOCK = """
+local function clock(args)
+  return table.remove(args) + 0
+end
+local TTL_ADDED_MS = 600000
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """``name`` is for FUNCTION LIST and DELETE, ``functions`` maps ``check``, ``touch``… to the names to FCALL."""
+
+    version: str
+    name: str
+    text: str
+    functions: Mapping[str, str]
+
+
+def build_library(times: ProtocolTimes, *, test_clock: bool = False) -> Library:
+    """The library for these protocol times.
+
+    ``test_clock``: for tests only: every call takes the time in microseconds as one more, last argument, and
+    keys live ten minutes longer, because Redis expires them by its real clock.
+    """
+    text = resources.files("regional_limiter.store").joinpath("functions/apportion.lua").read_text("utf-8")
+    if test_clock:
+        text = re.sub(r"--@clock begin\n.*?--@clock end", lambda _: _TEST_CLOCK.strip(), text, flags=re.DOTALL)
+    text = re.sub(r"--@clock (begin|end)\n", "", text)
+    constants = {
+        "GAP_US": times.gap_us,
+        "CONSENT_US": times.consent_us,
+        "LEASES_MAX": MAX_LEASES,
+        "LEASES_KEPT": LEASES_KEPT,
+        "DOMAINS_MAX": MAX_DOMAINS,
+    }
+    for name, value in constants.items():
+        text = text.replace(f"@{name}@", str(value))
+    version = blake2b(text.encode(), digest_size=5).hexdigest()
+    return Library(
+        version=version,
+        name=f"apportion_{version}",
+        text=text.replace("@VERSION@", version),
+        functions={function: f"apportion_{function}_{version}" for function in FUNCTIONS},
+    )
+
+
+# ---- check and refund
+
+_REASONS = (Reason.OK, Reason.LIMITED, Reason.EXCEEDS_CAPACITY, Reason.ZERO_LIMIT)
+_SHARE_KINDS = tuple(ShareKind(number) for number in range(4))
+_VERDICT_FIELDS = 9
+
+
+@lru_cache(maxsize=8192)
+def _limit(
+    algorithm: Algorithm,
+    capacity: int,
+    refill: Rate | None,
+    window_ms: int | None,
+    charge_denied: bool,
+    sharing: Sharing,
+    regions: int,
+    largest_share: int,
+    base_version: int,
+    base: int,
+    domain: str,
+) -> bytes:
+    if algorithm is Algorithm.TOKEN_BUCKET and refill is not None:
+        numbers = f"1 {capacity} {refill.tokens} {refill.period_ms}"
+    elif algorithm is Algorithm.FIXED_WINDOW and window_ms and sharing is not Sharing.ADAPTIVE:
+        numbers = f"2 {capacity} {window_ms} 0"
+    else:
+        raise ValueError(f"{algorithm} cannot be decided with these numbers and {sharing.name.lower()} shares")
+    sharing_text = f"{int(charge_denied)} {int(sharing)} {regions} {largest_share} {base_version} {base} {domain}"
+    return f"{numbers} {sharing_text}".encode()
+
+
+def limit_of(call: BucketCall) -> bytes:
+    """The LIMIT argument of a call: the same bytes for every call of a rule."""
+    return _limit(
+        call.algorithm,
+        call.capacity,
+        call.refill,
+        call.window_ms,
+        call.charge_denied,
+        call.sharing,
+        call.regions,
+        call.largest_share,
+        call.base_version,
+        call.base,
+        call.domain,
+    )
+
+
+def record_key(calls: Sequence[BucketCall], request_id: str) -> str:
+    """Where the answer to ``request_id`` about these buckets is kept, in their slot."""
+    text = "\0".join((request_id, *(call.key for call in calls)))
+    return f"rl:{{{tag_of(calls[0].key)}}}:#c:{blake2b(text.encode(), digest_size=12).hexdigest()}"
+
+
+def charge_key(call: BucketCall, request_id: str) -> str:
+    """Where it is kept what ``request_id`` may still give back to this bucket."""
+    text = f"{request_id}\0{call.key}"
+    return f"rl:{{{tag_of(call.key)}}}:#h:{blake2b(text.encode(), digest_size=12).hexdigest()}"
+
+
+def encode_check(calls: Sequence[BucketCall], request_id: str | None = None) -> Encoded:
+    """Keys must differ and share one hash tag."""
+    keys, arguments = _encode_calls(calls)
+    if request_id is not None:
+        keys.append(record_key(calls, request_id).encode())
+        keys.extend(charge_key(call, request_id).encode() for call in calls)
+    return keys, arguments
+
+
+def decode_check(reply: Sequence[int]) -> list[Verdict]:
+    return [
+        Verdict(
+            allowed=reply[at] == 1,
+            reason=_REASONS[reply[at + 1]],
+            remaining=reply[at + 2],
+            retry_after_ms=None if reply[at + 3] < 0 else reply[at + 3],
+            reset_after_ms=reply[at + 4],
+            share=reply[at + 5],
+            share_kind=_SHARE_KINDS[reply[at + 6]],
+            session_left_us=reply[at + 7],
+            consent_left_us=reply[at + 8],
+        )
+        for at in range(0, len(reply), _VERDICT_FIELDS)
+    ]
+
+
+def encode_refund(calls: Sequence[BucketCall], request_id: str | None = None) -> Encoded:
+    keys, arguments = _encode_calls(calls)
+    if request_id is not None:
+        keys.extend(charge_key(call, request_id).encode() for call in calls)
+    return keys, arguments
+
+
+def decode_refund(reply: Sequence[int]) -> list[tuple[int, int]]:
+    """(given back at most, remaining now) of each call."""
+    return list(zip(reply[::2], reply[1::2], strict=True))
+
+
+def _encode_calls(calls: Sequence[BucketCall]) -> Encoded:
+    if len(calls) == 1:
+        call = calls[0]
+        return [call.key.encode()], [b"1", b"%d" % call.cost, limit_of(call)]
+    keys = [call.key.encode() for call in calls]
+    if len(set(keys)) != len(keys):
+        raise ValueError("one bucket twice in one call")
+    arguments = [b"%d" % len(calls)]
+    for call in calls:
+        arguments.append(b"%d" % call.cost)
+        arguments.append(limit_of(call))
+    return keys, arguments
+
+
+# ---- nodes
+
+_beat_encoder = msgspec.msgpack.Encoder()
+_beat_decoder = msgspec.msgpack.Decoder(NodeBeat)
+
+
+def encode_touch(beat: NodeBeat) -> Encoded:
+    return [], [beat.node.encode(), _beat_encoder.encode(beat)]
+
+
+def decode_touch(reply: Reply) -> TouchReply:
+    time_us, rules_version, base_version, nodes = (_integer(field) for field in reply[:4])
+    bases = {_text(domain): _integer(base) for domain, base in _pairs(reply[5:])}
+    return TouchReply(time_us, rules_version, base_version, bases, nodes)
+
+
+def encode_offer(demand: Mapping[str, int]) -> Encoded:
+    arguments: list[bytes] = []
+    for key, cost in demand.items():
+        arguments.append(key.encode())
+        arguments.append(b"%d" % cost)
+    return [], arguments
+
+
+# ---- agent
+
+
+def encode_collect() -> Encoded:
+    return [], []
+
+
+def decode_collect(reply: Reply) -> Collected:
+    split = 2 + 2 * _integer(reply[1])
+    demand = {_text(key): _integer(cost) for key, cost in _pairs(reply[2:split])}
+    beats = [BeatSeen(_beat_decoder.decode(_bytes(blob)), _integer(age)) for blob, age in _pairs(reply[split:])]
+    return Collected(demand, beats, _integer(reply[0]))
+
+
+def encode_write(write: Write) -> Encoded:
+    numbers = (
+        write.session,
+        write.version,
+        write.until_us,
+        int(write.extend),
+        int(write.all_known),
+        write.base_version,
+        len(write.leases),
+    )
+    arguments = [write.nonce.encode(), write.instance.encode(), *(b"%d" % number for number in numbers)]
+    for table in (write.leases, write.bases):
+        for name, value in table.items():
+            arguments.append(name.encode())
+            arguments.append(b"%d" % value)
+    return [], arguments
+
+
+def decode_write(reply: Reply) -> WriteReply:
+    return WriteReply(
+        accepted=reply[0] == 1,
+        instance=_text(reply[1]),
+        time_us=_integer(reply[2]),
+        age_us=_integer(reply[3]),
+        session=_integer(reply[4]),
+        version=_integer(reply[5]),
+    )
+
+
+def encode_publish_rules(version: int, blob: bytes) -> Encoded:
+    return [], [b"%d" % version, blob]
+
+
+def encode_fetch_rules() -> Encoded:
+    return [], []
+
+
+def decode_fetch_rules(reply: Reply) -> tuple[int, bytes]:
+    """(version, blob); version -1: the point has none."""
+    return _integer(reply[0]), _bytes(reply[1])
+
+
+def _pairs(fields: Reply) -> list[tuple[int | bytes, int | bytes]]:
+    return list(zip(fields[::2], fields[1::2], strict=True))
+
+
+def _integer(field: int | bytes) -> int:
+    return field if isinstance(field, int) else int(field)
+
+
+def _bytes(field: int | bytes) -> bytes:
+    if isinstance(field, int):
+        raise ValueError("an integer where text was due")
+    return field
+
+
+def _text(field: int | bytes) -> str:
+    return _bytes(field).decode()
