@@ -72,10 +72,8 @@ def combine(verdicts: Sequence[RuleVerdict]) -> Answer:
     named = verdicts[0]
     if len(verdicts) > 1:
         denying = [item for item in verdicts if not item.verdict.allowed]
-        if denying:
-            named = max(denying, key=_wait)  # max and min keep the first of equals
-        else:
-            named = min(verdicts, key=lambda item: item.verdict.remaining)
+        # max and min keep the first of equals
+        named = max(denying, key=_wait) if denying else min(verdicts, key=lambda item: item.verdict.remaining)
     verdict = named.verdict
     return Answer(
         allowed=verdict.allowed,

@@ -254,7 +254,7 @@ class Cluster:
     async def _view(self, address: str, connect_s: float) -> list[NodeLine] | None:
         try:
             server = self.server(address)
-            if not await server.ready(connect_s):
+            if server.long_down or not await server.ready(connect_s):
                 return None
             reply = await server.call(_NODES, self._options.view_timeout_s)
         except StoreUnavailable:

@@ -190,6 +190,12 @@ class Server:
         self._wire: _Wire | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
+        self._down_since: float | None = None
+
+    @property
+    def long_down(self) -> bool:
+        """Whether it has been tried and has not answered for a second: not worth waiting for."""
+        return self._wire is None and self._down_since is not None and monotonic() - self._down_since > 1.0
 
     @property
     def connected(self) -> bool:
@@ -241,11 +247,12 @@ class Server:
         while True:
             wire = await self._connect()
             if wire is None:
+                self._down_since = self._down_since or monotonic()
                 await asyncio.sleep(delay_s * (0.75 + random.random() / 2))
                 delay_s = min(delay_s * 2, self._options.backoff_most_s)
                 continue
             delay_s = self._options.backoff_first_s
-            self._wire = wire
+            self._wire, self._down_since = wire, None
             self._up.set()
             cause = await wire.lost
             self._end(cause)

@@ -1,0 +1,210 @@
+"""What a node may allow when the store of a bucket does not answer.  Pure.
+
+By the rule's ``on_store_failure``:
+- ``local``: the node enforces its part.  That is the region's base, or the share that is certainly still in force
+  if it is less, divided by the number of nodes; decided by the same algorithms on a bounded table in memory.
+- ``open``: allowed.  ``closed``: denied, ``store_unavailable``.
+
+A limit of 0 denies and a cost above the capacity is ``exceeds_capacity`` in every mode.  All verdicts are degraded.
+
+Times: ``now_ms`` is this machine's wall clock (windows are aligned to it), ``now_us`` its steady clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+from regional_limiter.algorithms.outcome import Ending, Outcome
+from regional_limiter.algorithms.registry import fixed_share, functions_of
+from regional_limiter.algorithms.token_bucket import fits_exactly
+from regional_limiter.model.decision import Reason, ShareKind, Verdict
+from regional_limiter.model.keys import rule_of
+from regional_limiter.model.rule import OnStoreFailure, Rate
+from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS, floor_of, region_capacity
+from regional_limiter.store.base import BucketCall, Sharing
+
+RETRY_MS = 1000
+"""The wait named when only the store's return can help."""
+
+_LONGEST_PERIOD_MS = 2**40 - 1
+_PURGE_EVERY_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the last reply said of a key's share, and until when that can be relied on (steady clock)."""
+
+    share: int
+    kind: ShareKind
+    session_end_us: int
+    consent_end_us: int
+
+
+class Fallback:
+    """One node's table.  ``keys_most`` bounds each of its two tables."""
+
+    def __init__(self, keys_most: int = 10_000) -> None:
+        self._keys_most = keys_most
+        self._known: dict[str, _Known] = {}
+        self._states: dict[str, tuple[bytes, int]] = {}
+        self._purged_at_ms = -_PURGE_EVERY_MS
+
+    def remember(self, key: str, verdict: Verdict, asked_us: int, answered_us: int) -> None:
+        """The store has answered for a key of an adaptive rule.
+
+        The right is counted from before the call and the promise from after it: each ends on the safe side.
+        """
+        known = self._known
+        known.pop(key, None)
+        if len(known) >= self._keys_most:
+            del known[next(iter(known))]
+        known[key] = _Known(
+            verdict.share,
+            verdict.share_kind,
+            asked_us + verdict.session_left_us,
+            answered_us + verdict.consent_left_us,
+        )
+
+    def decide(
+        self,
+        asked: Sequence[tuple[BucketCall, OnStoreFailure]],
+        *,
+        now_ms: int,
+        now_us: int,
+        nodes: int,
+        charge: bool,
+    ) -> list[Verdict]:
+        """The verdicts of one check's rules that the store did not answer; all are charged or none.
+
+        ``nodes``: by how many the region's part is divided.  ``charge`` False: another rule of the check has
+        denied it.
+        """
+        verdicts: list[Verdict | None] = []
+        local: list[tuple[int, str, Outcome]] = []
+        for place, (call, mode) in enumerate(asked):
+            plain = _without_state(call, mode)
+            if plain is None:
+                share, kind = self._share(call, now_us)
+                mine = _part(call, share, max(1, nodes))
+                if mine is None or call.cost > mine.capacity:
+                    plain = _denied(Reason.LIMITED, RETRY_MS, share, kind)
+                else:
+                    key, outcome = self._outcome(mine, now_ms)
+                    local.append((place, key, _with_share(outcome, share, kind)))
+            verdicts.append(plain)
+        everyone_allows = (
+            charge
+            and all(verdict is None or verdict.allowed for verdict in verdicts)
+            and all(outcome.allowed for _, _, outcome in local)
+        )
+        for place, key, outcome in local:
+            ending = outcome.charged if everyone_allows or outcome.costs_denied else outcome.left
+            verdicts[place] = ending.verdict
+            self._store(key, ending, now_ms)
+        return [verdict for verdict in verdicts if verdict is not None]
+
+    def _outcome(self, call: BucketCall, now_ms: int) -> tuple[str, Outcome]:
+        functions = functions_of(call)
+        key = functions.storage_key(call, now_ms)
+        if key not in self._states and len(self._states) >= self._keys_most:
+            self._purge(now_ms)
+            if len(self._states) >= self._keys_most:
+                # Full of buckets that limit: none of them is forgiven.  New keys of a rule share one bucket.
+                call = replace(call, key="/".join(rule_of(call.key)))
+                key = functions.storage_key(call, now_ms)
+        state, ends_ms = self._states.get(key, (None, 0))
+        if ends_ms <= now_ms:
+            state = None
+        return key, functions.decide(state, call, fixed_share(call), now_ms)
+
+    def _store(self, key: str, ending: Ending, now_ms: int) -> None:
+        if ending.state is not None:
+            self._states[key] = (ending.state, now_ms + ending.ttl_ms)
+
+    def _purge(self, now_ms: int) -> None:
+        """Drop what is full again (or whose window is over), at most once a second."""
+        if abs(now_ms - self._purged_at_ms) >= _PURGE_EVERY_MS:
+            self._purged_at_ms = now_ms
+            self._states = {key: held for key, held in self._states.items() if held[1] > now_ms}
+
+    def _share(self, call: BucketCall, now_us: int) -> tuple[int, ShareKind]:
+        """The region's share of this key that may be used now: never above its base."""
+        if call.sharing is Sharing.WHOLE:
+            return SHARE_UNITS, ShareKind.WHOLE
+        known = self._known.get(call.key) if call.sharing is Sharing.ADAPTIVE else None
+        if known is None or now_us >= max(known.session_end_us, known.consent_end_us):
+            return call.base, ShareKind.BASE
+        if now_us < known.session_end_us:
+            return (known.share, known.kind) if known.share < call.base else (call.base, ShareKind.BASE)
+        return floor_of(call.base), ShareKind.FLOOR
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+
+def _without_state(call: BucketCall, mode: OnStoreFailure) -> Verdict | None:
+    """The verdict that needs no bucket, if there is one."""
+    if call.capacity == 0:
+        return _denied(Reason.ZERO_LIMIT, None)
+    if call.cost > region_capacity(call.capacity, call.largest_share, call.regions):
+        return _denied(Reason.EXCEEDS_CAPACITY, None)
+    if mode is OnStoreFailure.OPEN:
+        return Verdict(True, Reason.OK, call.capacity, 0, 0, degraded=True)
+    if mode is OnStoreFailure.CLOSED:
+        return _denied(Reason.STORE_UNAVAILABLE, RETRY_MS)
+    return None
+
+
+def _denied(
+    reason: Reason, retry_after_ms: int | None, share: int = SHARE_UNITS, kind: ShareKind = ShareKind.WHOLE
+) -> Verdict:
+    return Verdict(False, reason, 0, retry_after_ms, RETRY_MS, share, kind, degraded=True)
+
+
+def _with_share(outcome: Outcome, share: int, kind: ShareKind) -> Outcome:
+    def told(ending: Ending) -> Ending:
+        verdict = replace(ending.verdict, share=share, share_kind=kind, degraded=True)
+        return replace(ending, verdict=verdict)
+
+    return replace(outcome, charged=told(outcome.charged), left=told(outcome.left))
+
+
+def _part(call: BucketCall, share: int, nodes: int) -> BucketCall | None:
+    """The call as this node's own limit: capacity and rate of ``share``, divided.  None: nothing of it is left."""
+    numbers = _part_numbers(call.capacity, call.refill, call.regions, share, nodes)
+    if numbers is None:
+        return None
+    capacity, refill = numbers
+    return BucketCall(
+        call.key, call.algorithm, capacity, refill, call.window_ms, call.cost, charge_denied=call.charge_denied
+    )
+
+
+@lru_cache(maxsize=4096)
+def _part_numbers(
+    capacity: int, refill: Rate | None, regions: int, share: int, nodes: int
+) -> tuple[int, Rate | None] | None:
+    mine = region_capacity(capacity, share, regions) // nodes
+    if mine == 0:
+        return None
+    if refill is None:
+        return mine, None
+    return mine, _rate_below(Fraction(refill.tokens * share, refill.period_ms * SHARE_UNITS * nodes), mine)
+
+
+def _rate_below(rate: Fraction, capacity: int) -> Rate:
+    """``rate`` (tokens a millisecond) as a bucket of ``capacity`` can hold it: exact, or the next one below."""
+    exact = Rate(rate.numerator, rate.denominator)
+    if exact.period_ms <= _LONGEST_PERIOD_MS and fits_exactly(capacity, exact):
+        return exact
+    period_ms = (LARGEST_EXACT_INTEGER // SHARE_UNITS - 1) // (
+        2 * capacity + -(-rate.numerator // rate.denominator)
+    )
+    tokens = int(rate * period_ms)
+    if tokens == 0:
+        return Rate(1, min(-(-rate.denominator // rate.numerator), _LONGEST_PERIOD_MS))
+    below = Fraction(tokens, period_ms)
+    return Rate(below.numerator, below.denominator)

@@ -1,0 +1,329 @@
+"""A node's limiter: rules -> engine -> store -> decision.  I/O.
+
+One check, in order: match the rules, make their keys, ask the store once for each hash tag (all at the same time,
+under one deadline), let the fallback decide for what did not answer, combine, and give back what was charged in
+vain.  Beside it run the heartbeat, the delivery of refunds and the handing on of demand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic_ns, time_ns
+
+from regional_limiter import engine
+from regional_limiter.fallback import Fallback
+from regional_limiter.heartbeat import Heartbeat
+from regional_limiter.model.decision import Answer, Check, RuleVerdict, Verdict
+from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.node_rules import NodeRules
+from regional_limiter.plan import Plan, Planner, validate
+from regional_limiter.store.base import BucketCall, CheckStore, NodeBeat, Sharing
+from regional_limiter.usage import Demand, Totals, is_interesting
+
+_log = logging.getLogger("apportion.node")
+
+OFFER_EVERY_S = 0.02
+OFFER_KEYS_MOST = 1000
+REFUNDS_MOST = 1024
+RULES_COUNTED = 10_000
+KEYS_COUNTED = 1000
+KEYS_TOLD = 200
+CAUSES_MOST = 32
+REFUND_WAIT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """One enforcement point as this node sees it.  ``breaker``: closed or open."""
+
+    point: str
+    breaker: str
+
+
+@dataclass(frozen=True, slots=True)
+class LimiterStatus:
+    """What a node tells of itself.  ``degraded``: decisions without the store, by cause.  Versions: -1 unknown."""
+
+    rules_version: int
+    base_version: int
+    shards: Sequence[ShardStatus] = ()
+    degraded: dict[str, int] = field(default_factory=dict)
+    refused_sets: int = 0
+    refunds_dropped: int = 0
+    demand_dropped: int = 0
+
+
+class Limiter:
+    """Decides checks of one region.
+
+    ``secret``: the deployment's key secret.  ``state_dir``: where the node keeps its rules and bases (in a
+    directory of its own).  ``deadline_s``: the most that a check waits for the store.
+    """
+
+    def __init__(
+        self,
+        region: str,
+        store: CheckStore,
+        secret: bytes,
+        state_dir: Path,
+        times: ProtocolTimes,
+        *,
+        node: str,
+        address: str = "",
+        deadline_s: float = 0.015,
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._address = address
+        self._incarnation = secrets.token_hex(8)
+        self._deadline_s = deadline_s
+        directory = state_dir / ("node-" + re.sub(r"[^A-Za-z0-9_.-]", "_", node))
+        self._rules = NodeRules(region, store, directory, self._rules_changed)
+        self._planner = Planner(secret)
+        self._heart = Heartbeat(store, times.touch_us / 1_000_000, self._beat, self._rules.hear)
+        self._fallback = Fallback()
+        self._rule_totals = Totals(RULES_COUNTED)
+        self._key_totals = Totals(KEYS_COUNTED)
+        self._demand = Demand()
+        self._offering: asyncio.Task[None] | None = None
+        self._refunding: set[asyncio.Task[None]] = set()
+        self._refunds_dropped = 0
+        self._degraded: dict[str, int] = {}
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Take up what is on disk and begin to beat.  Needs nothing else to be up."""
+        await self._rules.load()
+        self._heart.start()
+
+    async def stop(self) -> None:
+        """Deliver what is under way and send the last totals.  The store is its maker's to close."""
+        if self._refunding:
+            await asyncio.wait(self._refunding, timeout=REFUND_WAIT_S)
+        if self._offering is not None:
+            await asyncio.wait([self._offering], timeout=REFUND_WAIT_S)
+        await self._heart.stop()
+        await self._rules.stop()
+        leftover = [task for task in (*self._refunding, self._offering) if task is not None]
+        for task in leftover:
+            task.cancel()
+        await asyncio.gather(*leftover, return_exceptions=True)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a valid rule set has ever been in force here.  The store may be down."""
+        return self._rules.ever_valid
+
+    def status(self) -> LimiterStatus:
+        return LimiterStatus(
+            rules_version=self._rules.rules_version,
+            base_version=self._rules.base_version,
+            shards=[
+                ShardStatus(point, "closed" if answered else "open")
+                for point, answered in self._heart.points.items()
+            ],
+            degraded=dict(self._degraded),
+            refused_sets=self._rules.refused_sets,
+            refunds_dropped=self._refunds_dropped,
+            demand_dropped=self._demand.dropped,
+        )
+
+    def _rules_changed(self) -> None:
+        rules = self._rules
+        self._planner.use(rules.domains, max(0, rules.base_version), rules.bases)
+
+    def _beat(self) -> NodeBeat:
+        return NodeBeat(
+            node=self._node,
+            incarnation=self._incarnation,
+            address=self._address,
+            rules_version=self._rules.rules_version,
+            base_version=self._rules.base_version,
+            usage=self._rule_totals.snapshot(RULES_COUNTED),
+            key_usage=self._key_totals.snapshot(KEYS_TOLD),
+        )
+
+    # ---- what callers ask
+
+    async def check(self, check: Check) -> Answer:
+        """May this happen now?  Charges when it may.  Raises InvalidCheck."""
+        validate(check)
+        return await self._decide(check, check.cost, check.request_id)
+
+    async def peek(self, check: Check) -> Answer:
+        """A check of cost 0: changes nothing."""
+        validate(check)
+        return await self._decide(check, 0, None)
+
+    async def refund(self, check: Check) -> None:
+        """Give ``check.cost`` back to every bucket that the check meets.
+
+        Raises InvalidCheck, and StoreUnavailable when some of it could not be delivered.
+        """
+        validate(check)
+        plan = self._planner.plan(check)
+        calls = plan.calls(check.cost)
+        if check.cost == 0 or not calls:
+            return
+        refunds = [self._store.refund([calls[i] for i in group], check.request_id) for group in plan.groups]
+        for outcome in await asyncio.gather(*refunds, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    # ---- a decision
+
+    async def _decide(self, check: Check, cost: int, request_id: str | None) -> Answer:
+        plan = self._planner.plan(check)
+        if not plan.steps:
+            return engine.NO_RULE
+        calls = plan.calls(cost)
+        asked_us = monotonic_ns() // 1000
+        outcomes = await self._ask_all(plan, calls, request_id)
+        verdicts: list[Verdict | None] = [None] * len(calls)
+        decided: list[list[int]] = []
+        failed: list[int] = []
+        for group, outcome in zip(plan.groups, outcomes, strict=True):
+            if isinstance(outcome, StoreUnavailable):
+                self._count_degraded(outcome.cause)
+                failed += group
+                continue
+            decided.append(group)
+            for place, verdict in zip(group, outcome, strict=True):
+                verdicts[place] = verdict
+                if calls[place].sharing is Sharing.ADAPTIVE:
+                    self._fallback.remember(calls[place].key, verdict, asked_us, monotonic_ns() // 1000)
+        if failed:
+            self._decide_locally(plan, calls, verdicts, failed)
+        complete = [verdict for verdict in verdicts if verdict is not None]
+        assert len(complete) == len(calls)
+        allowed = all(verdict.allowed for verdict in complete)
+        if not allowed and cost > 0 and len(plan.groups) > 1:
+            self._give_back(decided, calls, complete, request_id)
+        if cost > 0:
+            self._count(plan, calls, complete, allowed)
+        return engine.combine(
+            [
+                RuleVerdict(
+                    step.rule.id, step.rule.capacity, verdict, step.rule.window_ms, step.key_hash, step.rule.headers
+                )
+                for step, verdict in zip(plan.steps, complete, strict=True)
+            ]
+        )
+
+    def _give_back(
+        self,
+        decided: Sequence[Sequence[int]],
+        calls: Sequence[BucketCall],
+        verdicts: list[Verdict],
+        request_id: str | None,
+    ) -> None:
+        """Refund what was charged in vain, in the background; the verdicts tell what will be left then."""
+        places = set(engine.to_give_back(decided, calls, verdicts))
+        for place in places:
+            verdicts[place] = engine.given_back(calls[place], verdicts[place])
+        for group in decided:
+            if charged := [calls[place] for place in group if place in places]:
+                self._refund_later(charged, request_id)
+
+    async def _ask_all(
+        self, plan: Plan, calls: Sequence[BucketCall], request_id: str | None
+    ) -> list[list[Verdict] | StoreUnavailable]:
+        if len(plan.groups) == 1:
+            return [await self._ask(calls, request_id)]
+        asks = [self._ask([calls[place] for place in group], request_id) for group in plan.groups]
+        return await asyncio.gather(*asks)
+
+    async def _ask(self, calls: Sequence[BucketCall], request_id: str | None) -> list[Verdict] | StoreUnavailable:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await self._store.check(calls, request_id)
+        except StoreUnavailable as error:
+            return error
+        except TimeoutError:
+            return StoreUnavailable("deadline")
+
+    def _decide_locally(
+        self,
+        plan: Plan,
+        calls: Sequence[BucketCall],
+        verdicts: list[Verdict | None],
+        failed: Sequence[int],
+    ) -> None:
+        """Fill in the verdicts of what the store did not answer.  Nothing is charged when another rule denied."""
+        nobody_denied = all(verdict is None or verdict.allowed for verdict in verdicts)
+        local = self._fallback.decide(
+            [(calls[place], plan.steps[place].rule.on_store_failure) for place in failed],
+            now_ms=time_ns() // 1_000_000,
+            now_us=monotonic_ns() // 1000,
+            nodes=self._heart.nodes_most(),
+            charge=nobody_denied,
+        )
+        for place, verdict in zip(failed, local, strict=True):
+            verdicts[place] = verdict
+
+    # ---- counting
+
+    def _count_degraded(self, cause: str) -> None:
+        if cause not in self._degraded and len(self._degraded) >= CAUSES_MOST:
+            cause = "other"
+        self._degraded[cause] = self._degraded.get(cause, 0) + 1
+
+    def _count(self, plan: Plan, calls: Sequence[BucketCall], verdicts: Sequence[Verdict], allowed: bool) -> None:
+        """A rule counts as allowing only what it was charged for: what another rule denied is no use of it."""
+        for step, call, verdict in zip(plan.steps, calls, verdicts, strict=True):
+            if verdict.allowed and not allowed and not call.charge_denied:
+                continue
+            self._rule_totals.add(step.name, allowed=verdict.allowed, cost=call.cost, degraded=verdict.degraded)
+            if call.sharing is not Sharing.WHOLE:
+                self._key_totals.add(call.key, allowed=verdict.allowed, cost=call.cost, degraded=verdict.degraded)
+                if is_interesting(call, verdict):
+                    self._demand.add(call.key, call.cost)
+        if self._demand and self._offering is None:
+            self._offering = asyncio.get_running_loop().create_task(self._offer())
+
+    # ---- in the background
+
+    async def _offer(self) -> None:
+        """Hand on demand, at most every 20 ms, to any point that answers: the agent collects from all of them."""
+        try:
+            while self._demand:
+                await asyncio.sleep(OFFER_EVERY_S)
+                point = self._heart.reachable_point()
+                if point is None:
+                    continue
+                costs = self._demand.take(OFFER_KEYS_MOST)
+                try:
+                    await self._store.offer(point, costs)
+                except StoreUnavailable as error:
+                    if not error.may_have_run:
+                        self._demand.put_back(costs)
+        except Exception:
+            _log.exception("handing on demand failed")
+        finally:
+            self._offering = None
+
+    def _refund_later(self, calls: list[BucketCall], request_id: str | None) -> None:
+        """A refund that cannot be delivered is dropped and counted: it errs to the strict side."""
+        if len(self._refunding) >= REFUNDS_MOST:
+            self._refunds_dropped += 1
+            return
+        task = asyncio.get_running_loop().create_task(self._refund_quietly(calls, request_id))
+        self._refunding.add(task)
+        task.add_done_callback(self._refunding.discard)
+
+    async def _refund_quietly(self, calls: list[BucketCall], request_id: str | None) -> None:
+        try:
+            await self._store.refund(calls, request_id)
+        except StoreUnavailable:
+            self._refunds_dropped += 1
+        except Exception:
+            self._refunds_dropped += 1
+            _log.exception("a refund failed")

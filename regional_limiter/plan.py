@@ -1,0 +1,154 @@
+"""What a check asks of the store: which rules it meets, in which buckets, in how many calls.  Pure.
+
+The same attributes lead to the same plan until rules or bases change, so plans are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from regional_limiter import engine
+from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Check
+from regional_limiter.model.errors import InvalidCheck
+from regional_limiter.model.keys import bucket_key
+from regional_limiter.model.rule import Distribution, Rule, RuleSet, Scope
+from regional_limiter.model.share import SHARE_UNITS
+from regional_limiter.rules import Matcher
+from regional_limiter.store.base import BucketCall, Sharing
+
+ATTRIBUTES_MOST = 64
+REQUEST_ID_BYTES_MOST = 128
+
+
+@dataclass(frozen=True, slots=True)
+class DomainRules:
+    """One domain, compiled for one region."""
+
+    version: int
+    rule_set: RuleSet
+    matcher: Matcher
+    regions: int
+    largest_share: int
+
+
+class Step:
+    """One rule that a check meets, and the bucket that it meets it in."""
+
+    __slots__ = ("_call", "_domain", "key", "key_hash", "name", "rule", "sharing")
+
+    def __init__(self, rule: Rule, domain: DomainRules, key: str, key_hash: bytes) -> None:
+        self.rule = rule
+        self.key = key
+        self.key_hash = key_hash
+        self.name = f"{rule.domain}/{rule.id}"
+        self.sharing = _sharing(rule)
+        self._domain = domain
+        self._call: BucketCall | None = None
+
+    def call(self, cost: int, base_version: int, base: int) -> BucketCall:
+        """The call for ``cost``; the last one is kept, since most checks cost the same."""
+        call = self._call
+        if call is None or call.cost != cost:
+            rule, shared = self.rule, self.sharing is not Sharing.WHOLE
+            call = self._call = BucketCall(
+                key=self.key,
+                algorithm=rule.algorithm,
+                capacity=rule.capacity,
+                refill=rule.refill,
+                window_ms=rule.window_ms,
+                cost=cost,
+                charge_denied=rule.charge_denied,
+                sharing=self.sharing,
+                regions=self._domain.regions if shared else 1,
+                largest_share=self._domain.largest_share if shared else SHARE_UNITS,
+                domain=rule.domain,
+                base_version=base_version if shared else 0,
+                base=base if shared else SHARE_UNITS,
+            )
+        return call
+
+
+def _sharing(rule: Rule) -> Sharing:
+    if rule.scope is Scope.REGION:
+        return Sharing.WHOLE
+    return Sharing.ADAPTIVE if rule.distribution is Distribution.ADAPTIVE else Sharing.STATIC
+
+
+class Plan:
+    """The steps of a check in the order of the set, and their places grouped by call."""
+
+    __slots__ = ("_base", "_base_version", "groups", "steps")
+
+    def __init__(self, steps: tuple[Step, ...], base_version: int, base: int) -> None:
+        self.steps = steps
+        self.groups = engine.groups([step.key for step in steps]) if steps else []
+        self._base_version = base_version
+        self._base = base
+
+    def calls(self, cost: int) -> list[BucketCall]:
+        return [step.call(cost, self._base_version, self._base) for step in self.steps]
+
+
+class Planner:
+    """Makes plans and keeps the last ``plans_most`` or so."""
+
+    def __init__(self, secret: bytes, plans_most: int = 20_000) -> None:
+        self._secret = secret
+        self._plans_most = plans_most
+        self._plans: dict[tuple[str, frozenset[tuple[str, str]]], Plan] = {}
+        self._domains: Mapping[str, DomainRules] = {}
+        self._base_version = 0
+        self._bases: Mapping[str, int] = {}
+
+    def use(self, domains: Mapping[str, DomainRules], base_version: int, bases: Mapping[str, int]) -> None:
+        """Plan by these rules and bases from now on (a domain without a base has base 0)."""
+        self._domains, self._base_version, self._bases = domains, base_version, bases
+        self._plans = {}
+
+    def plan(self, check: Check) -> Plan:
+        identity = (check.domain, frozenset(check.attributes.items()))
+        plan = self._plans.get(identity)
+        if plan is None:
+            if len(self._plans) >= self._plans_most:
+                self._plans = {}
+            plan = self._plans[identity] = self._make(check)
+        return plan
+
+    def _make(self, check: Check) -> Plan:
+        domain = self._domains.get(check.domain)
+        steps: list[Step] = []
+        if domain is not None:
+            attributes = domain.matcher.complete(check.attributes)
+            for rule in domain.matcher.match(attributes):
+                key = bucket_key(rule, attributes, self._secret)
+                key_hash = blake2b(key.encode(), digest_size=8, key=self._secret[:64]).digest()
+                steps.append(Step(rule, domain, key, key_hash))
+        return Plan(tuple(steps), self._base_version, self._bases.get(check.domain, 0))
+
+
+def validate(check: Check) -> None:
+    """The bounds of a check.  Raises InvalidCheck naming the field."""
+    cost = check.cost
+    if type(cost) is not int or not 0 <= cost <= MAX_COST:
+        raise InvalidCheck("cost", f"an integer from 0 to {MAX_COST}")
+    if len(check.attributes) > ATTRIBUTES_MOST:
+        raise InvalidCheck("attributes", f"at most {ATTRIBUTES_MOST} attributes")
+    for name, value in check.attributes.items():
+        if not (_fits(value, MAX_VALUE_BYTES) and _fits(name, MAX_VALUE_BYTES)):
+            raise InvalidCheck(name[:MAX_VALUE_BYTES], f"at most {MAX_VALUE_BYTES} bytes of UTF-8")
+    if check.request_id is not None and not (check.request_id and _fits(check.request_id, REQUEST_ID_BYTES_MOST)):
+        raise InvalidCheck("request_id", f"1 to {REQUEST_ID_BYTES_MOST} bytes of UTF-8")
+
+
+def _fits(text: str, bytes_most: int) -> bool:
+    # Nearly every text is ASCII, whose length in bytes is known without encoding it.
+    if len(text) > bytes_most:
+        return False
+    if text.isascii():
+        return True
+    try:
+        return len(text.encode()) <= bytes_most
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False

@@ -1,0 +1,224 @@
+"""The region's store on a Redis Cluster: both contracts of ``base.py`` on ``cluster.py`` and ``library.py``.  I/O.
+
+A check is one FCALL to the primary that owns the tag's slot.  Everything else is a call without keys to a named
+point.  The function library is loaded where a call finds it missing: a new, restarted or flushed server costs one
+more round trip and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+from regional_limiter.model.decision import Verdict
+from regional_limiter.model.enforcement import Write, WriteReply
+from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.keys import tag_of
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.store import library as wire
+from regional_limiter.store.base import BucketCall, Collected, NodeBeat, TouchReply
+from regional_limiter.store.cluster import Cluster, ClusterOptions
+from regional_limiter.store.connection import ReplyError, pack
+from regional_limiter.store.library import Encoded, Reply, build_library
+from regional_limiter.store.topology import primaries_in, slot_of_tag
+
+_log = logging.getLogger("apportion.store")
+
+LIBRARY_PREFIX: Final = "apportion_"
+LOCK_KEY: Final = "rl:agent-lock"
+_LOCK_SLOT: Final = slot_of_tag(LOCK_KEY)
+
+# Whoever holds the lock renews it; nobody else's lock is ever lengthened or deleted.
+_HOLD: Final = (
+    "local held = redis.call('GET', KEYS[1]) "
+    "if held == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end "
+    "if held then return 0 end "
+    "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return 1"
+)
+_RELEASE: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Deadlines in milliseconds.
+
+    ``deadline_ms``: one sending of a check.  ``whole_deadline_ms``: a check with its redirections.
+    ``calm_deadline_ms``: whatever no caller waits for (touches, and all of the agent's calls).
+    """
+
+    deadline_ms: int = 8
+    whole_deadline_ms: int = 15
+    calm_deadline_ms: int = 300
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+
+
+class RedisClusterStore:
+    """CheckStore and AgentStore.  ``seeds``: ``host:port`` of some servers.  Connects with the first call."""
+
+    def __init__(self, seeds: Sequence[str], times: ProtocolTimes, options: StoreOptions | None = None) -> None:
+        if not seeds:
+            raise ValueError("a Redis Cluster needs at least one address")
+        options = options or StoreOptions()
+        self._attempt_s = options.deadline_ms / 1000
+        self._whole_s = max(options.deadline_ms, options.whole_deadline_ms) / 1000
+        self._calm_s = options.calm_deadline_ms / 1000
+        self._library = build_library(times)
+        self._load_command = pack("FUNCTION", "LOAD", self._library.text)
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self.cluster = Cluster(seeds, options.cluster)
+
+    @property
+    def version(self) -> str:
+        """The function library's version."""
+        return self._library.version
+
+    # ---- CheckStore
+
+    async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
+        reply = await self._keyed("check", calls, wire.encode_check(calls, request_id))
+        return wire.decode_check(cast(Sequence[int], reply))
+
+    async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
+        await self._keyed("refund", calls, wire.encode_refund(calls, request_id), calm=True)
+
+    async def points(self) -> Sequence[str]:
+        topology = await self.cluster.known(self._calm_s)
+        return [f"{address}/{self.version}" for address in topology.primaries]
+
+    async def touch(self, point: str, beat: NodeBeat) -> TouchReply:
+        # Not through the breaker: the touch is what finds out that a shard is back.
+        return wire.decode_touch(await self._at(point, "touch", wire.encode_touch(beat)))
+
+    async def offer(self, point: str, demand: Mapping[str, int]) -> None:
+        await self._at(point, "offer", wire.encode_offer(demand))
+
+    async def fetch_rules(self, point: str) -> tuple[int, bytes]:
+        return wire.decode_fetch_rules(await self._at(point, "fetch_rules", wire.encode_fetch_rules()))
+
+    def breaker_open(self, point: str) -> bool:
+        """Whether checks of this point are refused without being sent."""
+        address = point.partition("/")[0]
+        return self.cluster.breaker(address).is_open or not self.cluster.server(address).connected
+
+    # ---- AgentStore
+
+    async def list_points(self) -> frozenset[str]:
+        self.cluster.start()
+        views = await self.cluster.views(self._calm_s)
+        listed = await asyncio.gather(*(self._versions_at(address) for address in primaries_in(views)))
+        return frozenset(point for points in listed for point in points)
+
+    async def write(self, point: str, write: Write) -> WriteReply:
+        return wire.decode_write(await self._at(point, "write", wire.encode_write(write)))
+
+    async def collect(self, point: str) -> Collected:
+        return wire.decode_collect(await self._at(point, "collect", wire.encode_collect()))
+
+    async def publish_rules(self, point: str, version: int, blob: bytes) -> None:
+        await self._at(point, "publish_rules", wire.encode_publish_rules(version, blob))
+
+    async def hold_lock(self, owner: str, ttl_ms: int) -> bool:
+        return await self._lock(_HOLD, owner, ttl_ms) == 1
+
+    async def release_lock(self, owner: str) -> None:
+        await self._lock(_RELEASE, owner)
+
+    async def close(self) -> None:
+        await self.cluster.close()
+        for task in self._loading.values():
+            task.cancel()
+        await asyncio.gather(*self._loading.values(), return_exceptions=True)
+
+    # ---- calls
+
+    async def _keyed(
+        self, function: str, calls: Sequence[BucketCall], encoded: Encoded, calm: bool = False
+    ) -> Reply:
+        keys, arguments = encoded
+        command = pack("FCALL", self._library.functions[function], len(keys), *keys, *arguments)
+        reply = await self.cluster.call(
+            command,
+            slot=slot_of_tag(tag_of(calls[0].key)),
+            attempt_s=self._calm_s if calm else self._attempt_s,
+            whole_s=self._calm_s if calm else self._whole_s,
+            load=self._load,
+        )
+        return cast(Reply, reply)
+
+    async def _at(self, point: str, function: str, encoded: Encoded) -> Reply:
+        """A call without keys at one point, which may be of another version of the library."""
+        address, _, version = point.partition("/")
+        own = version == self.version
+        name = self._library.functions[function] if own else f"{LIBRARY_PREFIX}{function}_{version}"
+        reply = await self.cluster.call(
+            pack("FCALL", name, 0, *encoded[1]),
+            address=address,
+            attempt_s=self._calm_s,
+            whole_s=self._calm_s,
+            load=self._load if own else None,
+            through_breaker=False,
+        )
+        return cast(Reply, reply)
+
+    async def _lock(self, script: str, *arguments: str | int) -> object:
+        return await self.cluster.call(
+            pack("EVAL", script, 1, LOCK_KEY, *arguments),
+            slot=_LOCK_SLOT,
+            attempt_s=self._calm_s,
+            whole_s=self._calm_s,
+            through_breaker=False,
+        )
+
+    # ---- the library
+
+    async def _load(self, address: str, timeout_s: float) -> None:
+        """Load the library at ``address``: once for all calls that miss it, and on when one of them gives up."""
+        task = self._loading.get(address)
+        if task is None:
+            task = self._loading[address] = asyncio.get_running_loop().create_task(self._load_once(address))
+            task.add_done_callback(lambda done: self._loaded(address, done))
+        try:
+            async with asyncio.timeout(max(0.0, timeout_s)):
+                await asyncio.shield(task)
+        except TimeoutError:
+            raise StoreUnavailable("loading_library", may_have_run=False) from None
+
+    async def _load_once(self, address: str) -> None:
+        reply = await self.cluster.server(address).call(self._load_command, self._calm_s)
+        if isinstance(reply, ReplyError) and "already exists" not in str(reply):
+            _log.error("redis %s does not take the function library: %s", address, str(reply)[:300])
+            raise StoreUnavailable("loading_library", may_have_run=False)
+
+    def _loaded(self, address: str, task: asyncio.Task[None]) -> None:
+        self._loading.pop(address, None)
+        if not task.cancelled():
+            task.exception()  # whoever waits has it; with nobody waiting it is nobody's
+
+    async def _versions_at(self, address: str) -> list[str]:
+        """The points of one primary.  One that does not answer is named by our own version."""
+        try:
+            reply = await self.cluster.server(address).call(
+                pack("FUNCTION", "LIST", "LIBRARYNAME", f"{LIBRARY_PREFIX}*"), self._calm_s
+            )
+            versions = _versions(reply)
+            if self.version not in versions:
+                await self._load(address, self._calm_s)
+                versions.add(self.version)
+        except StoreUnavailable:
+            versions = {self.version}
+        return [f"{address}/{version}" for version in versions]
+
+
+def _versions(reply: object) -> set[str]:
+    """The versions in a reply of FUNCTION LIST: a list of libraries, each a flat list of names and values."""
+    if not isinstance(reply, list):
+        return set()
+    found = set()
+    for entry in reply:
+        fields = dict(zip(entry[::2], entry[1::2], strict=False))
+        name = fields.get(b"library_name", b"").decode()
+        found.add(name.removeprefix(LIBRARY_PREFIX))
+    return found
