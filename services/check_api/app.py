@@ -212,7 +212,8 @@ class NodeApp:
             return _unavailable("the node is shutting down")
         if not self.limiter.ready:
             return _unavailable(_NO_RULES)
-        degraded = any(shard.breaker != "closed" for shard in self.limiter.status().shards)
+        shards = self.limiter.status().shards
+        degraded = not shards or any(shard.breaker != "closed" for shard in shards)
         return Reply(200, [_JSON, _NO_STORE], b'{"ready":true,"degraded":%s}' % (b"true" if degraded else b"false"))
 
     # ---- beside it

@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from regional_limiter.limiter import LimiterStatus
 from services.check_api.counts import DURATION_BOUNDS_S, MAX_SERIES, Counts
-from services.check_api.ports import LimiterStatus
 
 BREAKER_STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
 
@@ -66,6 +66,12 @@ class Metrics:
             "{error}",
             "Requests answered 500",
         )
+        for name, read, words in (
+            ("ratelimit.refused_sets", lambda: self._status().refused_sets, "Rule sets refused by this node"),
+            ("ratelimit.refunds_dropped", lambda: self._status().refunds_dropped, "Refunds not delivered"),
+            ("ratelimit.demand_dropped", lambda: self._status().demand_dropped, "Demand that found no room"),
+        ):
+            counter(name, [_reader(read)], "", words)
         gauge("ratelimit.rules.version", [_reader(lambda: self._status().rules_version)], "", "Rules in force")
         gauge("ratelimit.base.version", [_reader(lambda: self._status().base_version)], "", "Bases known")
         gauge(

@@ -22,27 +22,30 @@ import httptools
 import msgspec
 
 RATE_MOST = 50_000.0
-CHECKS_MOST = 2_000_000
+CHECKS_MOST = 500_000
 CONCURRENCY_MOST = 1_000
 KEYS_MOST = 100_000
 WAITING_PER_CONNECTION = 4
 ANSWER_BYTES_MOST = 64 * 1024
 
 
-class Sample(NamedTuple):
-    """One check.  Times are ``time.monotonic()``; ``status`` is 0 when no answer came, and ``reason`` says why.
+class CheckRecord(NamedTuple):
+    """One check and what became of it.
 
-    ``allowed`` is False for everything but an answer that says so.
+    ``due_at``, ``sent_at``, ``answered_at``: seconds of ``time.monotonic()``.  ``target``: place in the targets.
+    ``status``: 0 when no answer came.  ``error``: why there is no decision, None when there is one.  ``allowed`` is
+    False for everything but an answer that says so.
     """
 
-    due_s: float
-    sent_s: float
-    done_s: float
+    due_at: float
+    sent_at: float
+    answered_at: float
     target: int
     status: int
     allowed: bool
     degraded: bool
     reason: str
+    error: str | None
     cost: int
 
 
@@ -55,44 +58,44 @@ class LoadResult:
     started_s: float = 0.0
     ended_s: float = 0.0
     unsent: int = 0
-    samples: list[Sample] = field(default_factory=list)
+    checks: list[CheckRecord] = field(default_factory=list)
 
     @property
     def sent(self) -> int:
-        return len(self.samples)
+        return len(self.checks)
 
     @property
     def allowed(self) -> int:
-        return sum(sample.allowed for sample in self.samples)
+        return sum(check.allowed for check in self.checks)
 
     @property
     def denied(self) -> int:
-        return sum(sample.status == 200 and not sample.allowed for sample in self.samples)
+        return sum(check.error is None and not check.allowed for check in self.checks)
 
     @property
     def degraded(self) -> int:
-        return sum(sample.degraded for sample in self.samples)
+        return sum(check.degraded for check in self.checks)
 
     @property
     def errors(self) -> int:
         """Checks that got no answer, or one that was no decision."""
-        return sum(sample.status != 200 for sample in self.samples)
+        return sum(check.error is not None for check in self.checks)
 
     def latency_ms(self, quantile: float) -> float:
         """The latency of answered checks, from when they were due; NaN if none was answered."""
-        answered = sorted(sample.done_s - sample.due_s for sample in self.samples if sample.status)
+        answered = sorted(check.answered_at - check.due_at for check in self.checks if check.status)
         if not answered:
             return math.nan
         return answered[min(len(answered) - 1, int(quantile * len(answered)))] * 1000
 
     def allowed_per_second(self) -> list[int]:
         """Checks allowed in each second since the start, by when their answer came."""
-        return self._per_second(lambda sample: sample.allowed)
+        return self._per_second(lambda check: check.allowed)
 
-    def _per_second(self, counts: Callable[[Sample], bool]) -> list[int]:
-        seconds = Counter(int(sample.done_s - self.started_s) for sample in self.samples if counts(sample))
+    def _per_second(self, counts: Callable[[CheckRecord], bool]) -> list[int]:
+        seconds = Counter(int(check.answered_at - self.started_s) for check in self.checks if counts(check))
         last = int(max(self.ended_s - self.started_s, 0.0))
-        return [seconds[second] for second in range(max([last, *seconds]) + 1)] if self.samples else []
+        return [seconds[second] for second in range(max([last, *seconds]) + 1)] if self.checks else []
 
     def summary(self) -> dict[str, object]:
         """For people and for ``--json``: counts, latencies in milliseconds, allowed checks a second."""
@@ -109,7 +112,7 @@ class LoadResult:
             "degraded": self.degraded,
             "errors": self.errors,
             "latency_ms": {k: None if math.isnan(v) else round(v, 3) for k, v in latencies.items()},
-            "reasons": dict(Counter(sample.reason for sample in self.samples)),
+            "reasons": dict(Counter(check.reason for check in self.checks)),
             "allowed_per_second": self.allowed_per_second(),
         }
 
@@ -193,7 +196,7 @@ async def _pace(
 
 async def _drain(pools: Sequence[_Pool], timeout_s: float) -> None:
     until_s = time.monotonic() + timeout_s
-    while any(pool.busy for pool in pools) and time.monotonic() < until_s:
+    while any(pool.busy for pool in pools) and time.monotonic() < until_s:  # noqa: ASYNC110 - once, at the end
         await asyncio.sleep(0.005)
 
 
@@ -283,13 +286,22 @@ class _Pool:
 
     def note(self, due_s: float, sent_s: float, status: int, answer: _Answer | None, reason: str) -> None:
         """One check has ended."""
-        done_s = time.monotonic()
-        if answer is None:
-            sample = Sample(due_s, sent_s, done_s, self._target, status, False, False, reason, self._cost)
-        else:
-            allowed, degraded = answer.allowed, answer.degraded
-            sample = Sample(due_s, sent_s, done_s, self._target, status, allowed, degraded, reason, self._cost)
-        self._result.samples.append(sample)
+        allowed, degraded = (answer.allowed, answer.degraded) if answer is not None else (False, False)
+        error = None if answer is not None else reason
+        self._result.checks.append(
+            CheckRecord(
+                due_s,
+                sent_s,
+                time.monotonic(),
+                self._target,
+                status,
+                allowed,
+                degraded,
+                reason,
+                error,
+                self._cost,
+            )
+        )
 
     def close(self) -> None:
         """End everything; what is still out counts as unanswered."""
@@ -386,7 +398,7 @@ def _check_bounds(
         raise ValueError("at least one target is needed")
     if not 0 < rate <= RATE_MOST:
         raise ValueError(f"rate must be above 0 and at most {RATE_MOST:g} a second")
-    if not 0 < seconds or rate * seconds > CHECKS_MOST:
+    if seconds <= 0 or rate * seconds > CHECKS_MOST:
         raise ValueError(f"seconds must be above 0, and rate x seconds at most {CHECKS_MOST:,} checks")
     if not 1 <= concurrency <= CONCURRENCY_MOST:
         raise ValueError(f"concurrency must be from 1 to {CONCURRENCY_MOST}")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from regional_limiter.limiter import LimiterStatus, ShardStatus
 from regional_limiter.model.decision import Answer, Check, Reason, RuleVerdict, ShareKind, Verdict
 from services.check_api.app import NodeApp, NodeOptions, create_app
-from services.check_api.ports import LimiterStatus, ShardStatus
 
 ALLOWED = Answer(True, Reason.NO_RULE, None, None, 0, 0, None, False)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regional_limiter.limiter import ShardStatus
 from regional_limiter.model.decision import Reason, ShareKind
 from regional_limiter.model.errors import InvalidCheck, StoreUnavailable
-from services.check_api.ports import ShardStatus
 from tests.unit.check_api.fakes import FakeLimiter, Response, answer_of, call, node_of, rule_verdict
 
 CHECK = b'{"client_key":"user:42","resource":"POST /orders"}'

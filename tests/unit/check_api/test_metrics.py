@@ -6,8 +6,8 @@ import json
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from regional_limiter.limiter import ShardStatus
 from services.check_api.counts import MAX_SERIES, Counts
-from services.check_api.ports import ShardStatus
 from tests.unit.check_api.fakes import ALLOWED, FakeLimiter, answer_of, call, node_of, rule_verdict
 
 

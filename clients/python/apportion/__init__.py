@@ -1,0 +1,20 @@
+"""A client of Apportion's check API: ask before you act, and say what happens when nobody answers.
+
+    from apportion import Client
+
+    limiter = Client("http://127.0.0.1:8101", on_no_answer="allow")
+    answer = limiter.check("user:42", "POST /orders", attributes={"tier": "free"})
+    if not answer.allowed:
+        ...  # answer.retry_after_ms tells when it is worth asking again, None: never
+
+``AsyncClient`` is the same with ``await``.  Errors:
+
+ApportionError
++-- InvalidRequest    the caller erred: the request was refused, ``problem`` says which field (never retried)
++-- NoAnswer          no decision within the timeout (only with ``on_no_answer="raise"``)
+"""
+
+from apportion._client import AsyncClient, Client
+from apportion._types import Answer, ApportionError, InvalidRequest, NoAnswer, OnNoAnswer
+
+__all__ = ["Answer", "ApportionError", "AsyncClient", "Client", "InvalidRequest", "NoAnswer", "OnNoAnswer"]

@@ -1,0 +1,246 @@
+"""The two clients.  Building requests and reading answers is shared; only the waiting differs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import httpx
+
+from apportion._types import Answer, InvalidRequest, NoAnswer, OnNoAnswer
+
+DEFAULT_TIMEOUT_S: Final = 0.1
+
+_Json = dict[str, Any]
+
+
+class _Base:
+    """``url``: a node, or the balancer in front of the region's nodes."""
+
+    def __init__(self, url: str, token: str | None, domain: str, on_no_answer: OnNoAnswer) -> None:
+        if on_no_answer not in ("allow", "deny", "raise"):
+            raise ValueError("on_no_answer must be allow, deny or raise")
+        self._url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._domain = domain
+        self._on_no_answer = on_no_answer
+
+    def _body(
+        self,
+        client_key: str,
+        resource: str,
+        cost: int,
+        attributes: Mapping[str, str] | None,
+        request_id: str | None,
+    ) -> _Json:
+        body: _Json = {"client_key": client_key, "resource": resource, "cost": cost, "domain": self._domain}
+        if attributes:
+            body["attributes"] = dict(attributes)
+        if request_id is not None:
+            body["request_id"] = request_id
+        return body
+
+    def _query(self, client_key: str, resource: str, attributes: Mapping[str, str] | None) -> dict[str, str]:
+        query = {"client_key": client_key, "resource": resource, "domain": self._domain}
+        return query | {f"attributes.{name}": value for name, value in (attributes or {}).items()}
+
+    def _missing(self, cause: NoAnswer) -> Answer:
+        """Nobody answered: what this client was told to make of that."""
+        if self._on_no_answer == "raise":
+            raise cause
+        allowed = self._on_no_answer == "allow"
+        return Answer(allowed, "no_answer", retry_after_ms=0 if allowed else 1000, degraded=True, decided=False)
+
+
+def _read(response: httpx.Response) -> _Json:
+    """The JSON of a 200.  Raises InvalidRequest for what the caller did wrong, NoAnswer for all else."""
+    try:
+        document = response.json()
+    except ValueError:
+        document = None
+    known: _Json = document if isinstance(document, dict) else {}
+    status = response.status_code
+    if status == 200 and known:
+        return known
+    # 408 and 429 come from what stands between; they are no verdict on the request.
+    if 400 <= status < 500 and status not in (408, 429):
+        raise InvalidRequest(status, known)
+    raise NoAnswer(f"status {status}: {known.get('detail', 'no decision')}")
+
+
+def _answer(document: _Json) -> Answer:
+    if not isinstance(document.get("allowed"), bool):
+        raise NoAnswer("the answer has no decision")
+    return Answer(
+        allowed=document["allowed"],
+        reason=str(document.get("reason", "")),
+        limit=document.get("limit"),
+        remaining=document.get("remaining"),
+        retry_after_ms=document.get("retry_after_ms"),
+        reset_after_ms=document.get("reset_after_ms") or 0,
+        rule=document.get("rule"),
+        degraded=bool(document.get("degraded")),
+    )
+
+
+def _not_text(error: UnicodeEncodeError) -> InvalidRequest:
+    return InvalidRequest(422, {"detail": f"a value cannot be sent as UTF-8: {error.reason}"})
+
+
+def _no_answer(error: Exception) -> NoAnswer:
+    return NoAnswer(str(error) or type(error).__name__)
+
+
+class Client(_Base):
+    """Blocking.  One per process: it keeps connections, and threads may share it.
+
+    ``timeout_s`` bounds each wait: for a connection, for sending, for each part of the answer.
+    ``on_no_answer``: ``allow`` (default) lets traffic through while no node answers, ``deny`` is for what must
+    never run unlimited, such as logins; ``raise`` raises NoAnswer.  Nothing is sent twice.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        on_no_answer: OnNoAnswer = "allow",
+        domain: str = "default",
+        token: str | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        super().__init__(url, token, domain, on_no_answer)
+        self._http = httpx.Client(timeout=timeout_s, headers=self._headers, transport=transport, trust_env=False)
+
+    def check(
+        self,
+        client_key: str,
+        resource: str,
+        *,
+        cost: int = 1,
+        attributes: Mapping[str, str] | None = None,
+        request_id: str | None = None,
+    ) -> Answer:
+        """May this happen now?  Charges ``cost`` when it may.  Raises InvalidRequest."""
+        body = self._body(client_key, resource, cost, attributes, request_id)
+        try:
+            return _answer(self._send("POST", "/v1/check", json=body))
+        except NoAnswer as cause:
+            return self._missing(cause)
+
+    def peek(self, client_key: str, resource: str, *, attributes: Mapping[str, str] | None = None) -> Answer:
+        """What is left, without taking any of it.  Raises InvalidRequest."""
+        try:
+            return _answer(self._send("GET", "/v1/peek", params=self._query(client_key, resource, attributes)))
+        except NoAnswer as cause:
+            return self._missing(cause)
+
+    def refund(
+        self,
+        client_key: str,
+        resource: str,
+        *,
+        cost: int = 1,
+        attributes: Mapping[str, str] | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        """Give back what a check took.  Raises InvalidRequest, and NoAnswer: it may or may not have happened."""
+        self._send("POST", "/v1/refund", json=self._body(client_key, resource, cost, attributes, request_id))
+
+    def _send(self, method: str, path: str, **content: Any) -> _Json:
+        try:
+            return _read(self._http.request(method, self._url + path, **content))
+        except httpx.HTTPError as error:
+            raise _no_answer(error) from error
+        except UnicodeEncodeError as error:
+            raise _not_text(error) from error
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncClient(_Base):
+    """:class:`Client` with ``await``.  ``timeout_s`` bounds the whole request."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        on_no_answer: OnNoAnswer = "allow",
+        domain: str = "default",
+        token: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        super().__init__(url, token, domain, on_no_answer)
+        self._timeout_s = timeout_s
+        self._http = httpx.AsyncClient(
+            timeout=timeout_s, headers=self._headers, transport=transport, trust_env=False
+        )
+
+    async def check(
+        self,
+        client_key: str,
+        resource: str,
+        *,
+        cost: int = 1,
+        attributes: Mapping[str, str] | None = None,
+        request_id: str | None = None,
+    ) -> Answer:
+        """May this happen now?  Charges ``cost`` when it may.  Raises InvalidRequest."""
+        body = self._body(client_key, resource, cost, attributes, request_id)
+        try:
+            return _answer(await self._send("POST", "/v1/check", json=body))
+        except NoAnswer as cause:
+            return self._missing(cause)
+
+    async def peek(self, client_key: str, resource: str, *, attributes: Mapping[str, str] | None = None) -> Answer:
+        """What is left, without taking any of it.  Raises InvalidRequest."""
+        query = self._query(client_key, resource, attributes)
+        try:
+            return _answer(await self._send("GET", "/v1/peek", params=query))
+        except NoAnswer as cause:
+            return self._missing(cause)
+
+    async def refund(
+        self,
+        client_key: str,
+        resource: str,
+        *,
+        cost: int = 1,
+        attributes: Mapping[str, str] | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        """Give back what a check took.  Raises InvalidRequest, and NoAnswer: it may or may not have happened."""
+        body = self._body(client_key, resource, cost, attributes, request_id)
+        await self._send("POST", "/v1/refund", json=body)
+
+    async def _send(self, method: str, path: str, **content: Any) -> _Json:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return _read(await self._http.request(method, self._url + path, **content))
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise _no_answer(error) from error
+        except UnicodeEncodeError as error:
+            raise _not_text(error) from error
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,103 @@
+"""``python -m services.check_api --config region.toml --node 1``: one node, one process.
+
+Exit codes: 0 told to stop and left in order, 1 it could not go on, 2 it was started wrongly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+import structlog
+import uvloop
+
+from regional_limiter.limiter import Limiter
+from regional_limiter.store.redis_cluster import RedisClusterStore
+from services.check_api.app import NodeApp, create_app
+from services.check_api.server import bind, serve_node
+from services.check_api.wiring import build_limiter, build_store, node_name, node_options
+from services.logs import configure_logging
+from services.settings import InvalidSettings, load_region
+
+STOP_S = 5
+"""What the limiter has to return leases and send its last totals; then the process ends without."""
+
+_log = structlog.get_logger("check_api")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one node until it is told to stop; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m services.check_api", description="One node of a region.")
+    parser.add_argument("--config", required=True, help="the region's file (region.toml)")
+    parser.add_argument("--node", type=int, default=1, help="which node of the region, counted from 1")
+    given = parser.parse_args(arguments)
+    try:
+        settings = load_region(given.config)
+        port = settings.check_api.port(given.node)
+        configure_logging(
+            "check_api", level=settings.log_level, region=settings.name, node=node_name(settings, given.node)
+        )
+        store = build_store(settings)
+        limiter = build_limiter(settings, given.node, store)
+    except InvalidSettings as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        listener = bind(settings.check_api.host, port)
+    except OSError as error:
+        print(f"{settings.check_api.host}:{port}: {error.strerror}", file=sys.stderr)
+        return 2
+    app = create_app(limiter, node_options(settings, given.node))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(app, limiter, store, listener, settings.check_api.drain_ms))
+
+
+async def _run(
+    app: NodeApp, limiter: Limiter, store: RedisClusterStore, listener: socket.socket, drain_ms: int
+) -> int:
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: hurry.set() if stop.is_set() else stop.set())
+    host, port = listener.getsockname()[:2]
+    _log.info("listening", address=f"{host}:{port}")
+    failed = False
+
+    async def start() -> None:
+        nonlocal failed
+        try:
+            await limiter.start()
+        except Exception:
+            _log.exception("the limiter could not start")
+            failed = True
+            stop.set()
+            return
+        _log.info("started", ready=limiter.ready)
+        await app.warm_up()
+        # What lives now lives as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+
+    starting = asyncio.create_task(start(), name="start")
+    await serve_node(app, listener, stop, drain_ms=drain_ms, hurry=hurry)
+    starting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await starting
+    try:
+        async with asyncio.timeout(STOP_S):
+            await limiter.stop()
+            await store.close()
+    except TimeoutError:
+        _log.error("the limiter did not stop in time", seconds=STOP_S)
+    _log.info("stopped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

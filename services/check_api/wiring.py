@@ -1,0 +1,52 @@
+"""From a region's settings to a limiter on the region's Redis Cluster.  [W]"""
+
+from __future__ import annotations
+
+from regional_limiter.limiter import Limiter
+from regional_limiter.store.cluster import ClusterOptions
+from regional_limiter.store.connection import ConnectionOptions
+from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
+from services.check_api.app import NodeOptions
+from services.check_api.headers import HeaderMode, LegacyReset
+from services.settings import RegionSettings, url_of
+
+
+def node_name(settings: RegionSettings, node: int) -> str:
+    """The name of node ``node`` (from 1) of a region: stable over restarts."""
+    return f"{settings.name}-{node}"
+
+
+def build_store(settings: RegionSettings) -> RedisClusterStore:
+    """The region's store.  Connects with its first call; whoever made it closes it."""
+    redis = settings.redis
+    connection = ConnectionOptions(
+        username=redis.username, password=redis.password.get_secret_value() if redis.password else None
+    )
+    options = StoreOptions(cluster=ClusterOptions(connection=connection))
+    return RedisClusterStore(redis.servers, settings.times(), options)
+
+
+def build_limiter(settings: RegionSettings, node: int, store: RedisClusterStore) -> Limiter:
+    """The limiter of node ``node``.  Raises InvalidSettings."""
+    check_api = settings.check_api
+    return Limiter(
+        settings.name,
+        store,
+        settings.key_secret(),
+        settings.state_dir,
+        settings.times(),
+        node=node_name(settings, node),
+        address=url_of(check_api.host, check_api.port(node)),
+    )
+
+
+def node_options(settings: RegionSettings, node: int) -> NodeOptions:
+    """How node ``node`` presents itself."""
+    check_api = settings.check_api
+    return NodeOptions(
+        region=settings.name,
+        node=node_name(settings, node),
+        token=check_api.token.get_secret_value() if check_api.token else None,
+        headers=HeaderMode(check_api.headers),
+        legacy_reset=LegacyReset(check_api.legacy_reset),
+    )
