@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from math import ceil, exp, sqrt
 
 from global_sync.protocol.messages import Want
+from regional_limiter.model.rule import Rate
 from regional_limiter.model.share import SHARE_UNITS
 
 _FAST_US = 40_000
@@ -31,11 +32,16 @@ _LEAST_STEP_US = 5_000
 _WANT_MAX = 2 * SHARE_UNITS
 _NOTHING = Want(0, 0)
 
-RateOf = Callable[[str], tuple[int, int] | None]
-"""key -> (tokens, period_ms) of the rule's whole refill; None: no such rule (any more)."""
+RateOf = Callable[[str], Rate | None]
+"""key -> the rule's whole refill; None: no such rule (any more)."""
 
 ShareOf = Callable[[str], tuple[int, bool]]
 """key -> (the share that the region has now, whether it holds a lease other than BASE)."""
+
+
+def _unknown_share(_: str) -> tuple[int, bool]:
+    """Where nobody tells the shares, every want counts as near its share."""
+    return 0, False
 
 
 @dataclass(slots=True)
@@ -59,7 +65,7 @@ class DemandEstimator:
     (they stay at their base) and ``refused`` counts them.
     """
 
-    def __init__(self, rate_of: RateOf, share_of: ShareOf, *, max_keys: int = 5_000) -> None:
+    def __init__(self, rate_of: RateOf, share_of: ShareOf = _unknown_share, *, max_keys: int = 5_000) -> None:
         self._rate_of = rate_of
         self._share_of = share_of
         self._max_keys = max_keys
@@ -116,7 +122,7 @@ class DemandEstimator:
                 gone.append(key)
                 continue
             self._step(demand, step_us, slow_gain, peak_decay)
-            per_token = SHARE_UNITS * rate[1] / (1000 * rate[0])  # share units for one token a second
+            per_token = SHARE_UNITS * rate.period_ms / (1000 * rate.tokens)  # share units for one token a second
             share, has_lease = self._share_of(key)
             want = self._due(demand, per_token, share, has_lease, now_us)
             if want is not None:

@@ -8,6 +8,7 @@ from random import Random
 
 from global_sync.allocation.demand import DemandEstimator
 from global_sync.protocol.messages import Want
+from regional_limiter.model.rule import Rate
 
 MS = 1000
 SECOND = 1_000_000
@@ -18,7 +19,7 @@ class Region:
 
     def __init__(self, share: int = 3333, *, lease: bool = False, rate: tuple[int, int] = (1000, 1000)) -> None:
         self.share, self.lease = share, lease
-        self.rate: tuple[int, int] | None = rate
+        self.rate: Rate | None = Rate(*rate)
         self.estimator = DemandEstimator(lambda _: self.rate, lambda _: (self.share, self.lease), max_keys=100)
         self.now = 5 * SECOND
         self.random = Random(1)
@@ -132,7 +133,7 @@ def test_a_rule_that_is_gone_leaves_no_want_behind() -> None:
 
 
 def test_the_table_is_bounded_and_quiet_keys_make_room() -> None:
-    estimator = DemandEstimator(lambda _: (1000, 1000), lambda _: (3333, False), max_keys=10)
+    estimator = DemandEstimator(lambda _: Rate(1000, 1000), lambda _: (3333, False), max_keys=10)
     now = SECOND
     for n in range(20):
         estimator.offer(f"busy{n}", 500, now)
