@@ -1,0 +1,1 @@
+"""The share protocol in a world of faults: the real state machines, one seed, invariants after every event."""

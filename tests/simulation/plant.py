@@ -1,0 +1,217 @@
+"""What the protocol's machines run against: Redis copies with drifting clocks, shards, nodes with disks.
+
+Nothing here decides anything.  Time is a true time that no machine sees; each copy shows its own clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from global_sync.protocol.ledger import domain_of
+from regional_limiter.model.enforcement import Enforcement, Write, WriteReply
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
+
+MILLION = 1_000_000
+
+
+def ticks(patience: int = 1400) -> ProtocolTimes:
+    """Small numbers, the protocol's ratios, a large drift."""
+    return ProtocolTimes(
+        session_us=1000, patience_us=patience, gap_us=60, beat_us=50, report_us=25, write_us=15, drift_ppm=4000
+    )
+
+
+class Clock:
+    """An integer clock of piecewise constant rate 1 + ppm / 1,000,000."""
+
+    def __init__(self, start: int, ppm: int = 0) -> None:
+        self.ppm = ppm
+        self._true, self._shown = 0, start * MILLION
+
+    def read(self, true: int) -> int:
+        return self._raw(true) // MILLION
+
+    def _raw(self, true: int) -> int:
+        return self._shown + (true - self._true) * (MILLION + self.ppm)
+
+    def set_rate(self, true: int, ppm: int) -> None:
+        self._shown, self._true, self.ppm = self._raw(true), true, ppm
+
+    def step(self, true: int, by: int) -> None:
+        self._shown, self._true = self._raw(true) + by * MILLION, true
+
+
+@dataclass
+class Node:
+    """A check node's disk: the bases that it has stored, and their version."""
+
+    version: int = 0
+    bases: Mapping[str, int] = field(default_factory=dict)
+
+
+class Copy:
+    """One Redis copy: the enforcement point, and beside it an independent record of the bases known there."""
+
+    def __init__(self, times: ProtocolTimes, clock: Clock, enforcement: type[Enforcement] = Enforcement) -> None:
+        self.clock = clock
+        self._gap = times.gap_us
+        self._enforcement = enforcement(times)
+        self._last: int | None = None
+        self._known: dict[str, tuple[int, int]] = {}
+        self._vector: tuple[int, Mapping[str, int]] = (0, {})
+
+    def _stale(self, now: int) -> bool:
+        return self._last is None or now < self._last or now > self._last + self._gap
+
+    def _enter(self, now: int) -> None:
+        if self._stale(now):
+            self._known, self._vector = {}, (0, {})
+        self._last = now
+
+    def _learn(self, version: int, bases: Mapping[str, int]) -> None:
+        for domain, base in bases.items():
+            if version > self._known.get(domain, (-1, 0))[0]:
+                self._known[domain] = (version, base)
+
+    def touch(self, true: int, node: Node | None = None) -> None:
+        """A node calls: it brings its bases, and stores those that the agent has written if they are newer."""
+        now = self.clock.read(true)
+        self._enter(now)
+        self._enforcement.enter(now)
+        if node is None:
+            return
+        self._learn(node.version, node.bases)
+        for domain, base in node.bases.items():
+            self._enforcement.know_base(now, domain, node.version, base)
+        if self._vector[0] > node.version:
+            node.version, node.bases = self._vector
+
+    def write(self, true: int, write: Write) -> WriteReply:
+        now = self.clock.read(true)
+        self._enter(now)
+        reply = self._enforcement.write(now, write)
+        if reply.accepted:
+            self._learn(write.base_version, write.bases)
+            if write.base_version > self._vector[0]:
+                self._vector = (write.base_version, dict(write.bases))
+        return reply
+
+    def lose(self) -> None:
+        """The process restarts: the variable is gone."""
+        self._enforcement.lose()
+        self._last, self._known, self._vector = None, {}, (0, {})
+
+    def age_of_last_call(self, true: int) -> int:
+        return 0 if self._last is None else self.clock.read(true) - self._last
+
+    def share(self, true: int, key: str, nodes: list[Node]) -> int:
+        """The most that a call by any of the nodes would use now."""
+        now, domain = self.clock.read(true), domain_of(key)
+        if self._stale(now):
+            return max((floor_of(node.bases.get(domain, 0)) for node in nodes), default=0)
+        return max(self._enforcement.peek_share(now, key, base) for base in self._bases(domain, nodes))
+
+    def share_later(self, true: int, after: int, key: str, nodes: list[Node]) -> int:
+        """The same ``after`` from now, if nodes go on calling and nothing else happens."""
+        now, domain = self.clock.read(true), domain_of(key)
+        then = now + after * (MILLION + self.clock.ppm) // MILLION
+        variable = self._enforcement._variable
+        if self._stale(now) or variable is None:
+            born_again = then > now + self._enforcement._consent_us + 2
+            return max((b if born_again else floor_of(b) for b in self._bases(domain, nodes, lost=True)), default=0)
+        kept, variable.last = variable.last, then
+        try:
+            return max(self._enforcement.peek_share(then, key, base) for base in self._bases(domain, nodes))
+        finally:
+            variable.last = kept
+
+    def consent_left(self, true: int) -> int | None:
+        """True time until the consent here is surely over; None without one."""
+        now, variable = self.clock.read(true), self._enforcement._variable
+        if self._stale(now) or variable is None or variable.consent <= now:
+            return None
+        return -(-(variable.consent - now) * MILLION // (MILLION + self.clock.ppm)) + 2
+
+    @property
+    def variable(self) -> object:
+        """The raw variable, for schedules that look inside."""
+        return self._enforcement._variable
+
+    def _bases(self, domain: str, nodes: list[Node], lost: bool = False) -> set[int]:
+        version, base = (-1, 0) if lost else self._known.get(domain, (-1, 0))
+        newer = {node.bases.get(domain, 0) for node in nodes if node.version > version}
+        return newer | (set() if lost else {base})
+
+
+@dataclass
+class Shard:
+    copies: list[Copy]
+    primary: int = 0
+    failovers: list[int] = field(default_factory=list)
+
+    @property
+    def copy(self) -> Copy:
+        return self.copies[self.primary]
+
+
+@dataclass
+class Plant:
+    """One region's Redis and nodes."""
+
+    name: str
+    shards: list[Shard]
+    nodes: list[Node]
+
+    def points(self) -> dict[str, Copy]:
+        return {f"{s}/{shard.primary}": shard.copy for s, shard in enumerate(self.shards)}
+
+    def at(self, point: str, misrouted: bool = False) -> Copy | None:
+        """The primary that answers at this address; None if it is no primary (replicas refuse).
+
+        ``misrouted``: whoever is primary of that shard takes the call.
+        """
+        number, _, copy = point.partition("/")
+        if int(number) >= len(self.shards):
+            return None
+        shard = self.shards[int(number)]
+        return shard.copy if misrouted or shard.primary == int(copy) else None
+
+    def touch(self, true: int) -> None:
+        for shard in self.shards:
+            for node in self.nodes or [None]:
+                shard.copy.touch(true, node)
+
+    def share(self, true: int, key: str) -> int:
+        """The largest share in force at any primary: wherever the key's slot is, or moves to."""
+        return max(shard.copy.share(true, key, self.nodes) for shard in self.shards)
+
+    def share_later(self, true: int, after: int, key: str) -> int:
+        return max(shard.copy.share_later(true, after, key, self.nodes) for shard in self.shards)
+
+    def nodes_base_version(self) -> int:
+        return min((node.version for node in self.nodes), default=MILLION)
+
+
+def make_plant(
+    name: str,
+    times: ProtocolTimes,
+    random: Random,
+    shards: int,
+    nodes: int,
+    enforcement: type[Enforcement] = Enforcement,
+    ppm: int | None = None,
+) -> Plant:
+    def copy() -> Copy:
+        rate = random.choice([-4000, 4000, random.randint(-4000, 4000)]) if ppm is None else ppm
+        return Copy(times, Clock(random.randint(5000, 20000), rate), enforcement)
+
+    return Plant(name, [Shard([copy(), copy()]) for _ in range(shards)], [Node() for _ in range(nodes)])
+
+
+def sum_of_shares(plants: list[Plant], true: int, key: str) -> int:
+    return sum(plant.share(true, key) for plant in plants)
+
+
+__all__ = ["SHARE_UNITS", "Clock", "Copy", "Node", "Plant", "Shard", "make_plant", "sum_of_shares", "ticks"]
