@@ -124,6 +124,7 @@ class RegionSide:
         self._sent_reports: dict[int, _SentReport] = {}
         self._unreported: dict[str, None] = {}
         self._unreported_wants: dict[str, None] = dict.fromkeys(self._wants)
+        self.news = True
 
     def restart(self, agent_id: str) -> None:
         """Records were missed (A7): begin again as a new process.  Wants are kept: they are the region's."""
@@ -145,6 +146,9 @@ class RegionSide:
         """The points that are written: those of the newest listing."""
         return frozenset(self._points)
 
+    def want(self, key: str) -> Want | None:
+        return self._wants.get(key)
+
     @property
     def settled_echo(self) -> LeaderTime:
         return self._settled_time
@@ -161,6 +165,10 @@ class RegionSide:
     def shares(self) -> dict[str, int]:
         """Lease value by key; a key that is not here is at BASE."""
         return {key: entry.state.value for key, entry in self._keys.items()}
+
+    def held(self, key: str) -> tuple[int, bool]:
+        """(the key's share as a number, whether it has a lease of its own)."""
+        return self._present(key), key in self._keys
 
     def point_times(self, point: str) -> tuple[int, int, int]:
         """(time, end of session, end of consent) on the point's clock, as last known."""
@@ -448,11 +456,13 @@ class RegionSide:
             return
         points, start = list(self._points.values()), listing.start
         extended = min(start.leader_time, *(point.settled_extension() for point in points))
-        self._settled_time = max(self._settled_time, extended)
+        if extended > self._settled_time:
+            self._settled_time, self.news = extended, True
         if listing.nodes_base_version is not None:
             accepted = min(point.settled_base_version() for point in points)
             known = min(start.base_version, accepted, listing.nodes_base_version)
-            self._settled_base_version = max(self._settled_base_version, known)
+            if known > self._settled_base_version:
+                self._settled_base_version, self.news = known, True
         for key in list(self._open):
             everywhere = min(start.stamp, *(point.settled_stamp(key) for point in points))
             self._settle_key(key, self._keys[key], everywhere)
@@ -475,6 +485,7 @@ class RegionSide:
                 return
         entry.settled = claim
         self._unreported[key] = None
+        self.news = True
 
     # ---- reports: A6
 
@@ -491,6 +502,7 @@ class RegionSide:
             return
         self._wants[key] = want
         self._unreported_wants[key] = None
+        self.news = True
 
     def report(self, max_keys: int = 2000) -> Report | None:
         """The next report; what has no receipt yet goes along, at most ``max_keys`` keys, in turn.
@@ -500,6 +512,7 @@ class RegionSide:
         mark = {name: (point.instance, point.time_us) for name, point in self._points.items() if point.instance}
         if self.deposed or not mark:
             return None
+        self.news = False
         self._basis += 1
         self._marks[self._basis] = mark
         sent = self._sent_reports[self._basis] = _SentReport()

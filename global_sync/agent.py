@@ -1,0 +1,420 @@
+"""One region's side of the sync: what carries the pure RegionSide's decisions to Redis and to the log.  [IO]
+
+The agent turns the region's demand into reports, writes session, leases and bases to every enforcement point,
+acknowledges what the points have accepted, hands the rules to the nodes and publishes the region's usage.
+Its own clock decides nothing about shares: it only paces the loops (protocol: the agent needs no clock).
+
+Only the holder of the region's lock acts; a standby waits for it.  The lock is tidiness, not safety: two agents
+at once are told apart by their sessions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from global_sync import codec
+from global_sync.allocation.demand import DemandEstimator
+from global_sync.node_usage import NodeUsage
+from global_sync.protocol.region import RegionSide
+from global_sync.region_rules import RegionRules
+from global_sync.transport.base import (
+    LOG,
+    REPORTS,
+    RULES,
+    USAGE,
+    RecordsMissed,
+    Start,
+    Transport,
+    TransportUnavailable,
+)
+from regional_limiter.model.enforcement import Write, WriteReply
+from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.store.base import AgentStore
+
+COLLECT_INTERVAL_S = 0.05
+USAGE_INTERVAL_S = 1.0
+LOCK_TTL_MS = 3_000
+LEASES_PER_WRITE = 500
+REPORT_GAP_S = 0.01
+PUBLISHED_KEYS = 200
+
+log = structlog.get_logger(__name__)
+
+
+def monotonic_us() -> int:
+    return time.monotonic_ns() // 1_000
+
+
+@dataclass(slots=True)
+class PointState:
+    """What the agent last saw of one enforcement point (for displays; the protocol's own state is RegionSide's)."""
+
+    accepted_at_us: int = 0
+    reached: bool = False
+    last_error: str = ""
+    session_left_us: int = 0
+    consent_extended_at_us: int = 0
+    writer: asyncio.Task[None] | None = None
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Agent:
+    """Runs one region's side until ``stop``.  ``now_us`` paces; it is never compared with another clock."""
+
+    def __init__(
+        self,
+        region: str,
+        store: AgentStore,
+        transport: Transport,
+        times: ProtocolTimes,
+        state_dir: Path,
+        *,
+        now_us: Callable[[], int] = monotonic_us,
+    ) -> None:
+        self.region = region
+        self.times = times
+        self._store = store
+        self._transport = transport
+        self._now_us = now_us
+        self.agent_id = secrets.token_hex(16)
+        self.side = RegionSide(region, self.agent_id, times)
+        self.rules = RegionRules(state_dir / "rules.json")
+        self.demand = DemandEstimator(self.rules.rate_of, self.side.held)
+        self.usage = NodeUsage(forget_after_us=2 * times.consent_us)
+        self.points: dict[str, PointState] = {}
+        self.active = False
+        self.records_read = 0
+        self.reports_sent = 0
+        self.sends_failed = 0
+        self.malformed = 0
+        self.log_read_at_us = now_us()
+        self._started_us = now_us()
+        self._usage_seq = 0
+        self._log_from: Start = "earliest"
+        self._report_wake = asyncio.Event()
+        self._listing_wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Load the last known rules from disk and start the loops."""
+        self.rules.load()
+        loops: list[Callable[[], Awaitable[None]]] = [
+            self._lock_loop,
+            self._log_loop,
+            self._rules_loop,
+            self._listing_loop,
+            self._collect_loop,
+            self._report_loop,
+            self._usage_loop,
+        ]
+        self._started_us = self._now_us()
+        self._tasks = [asyncio.create_task(self._forever(loop), name=loop.__name__) for loop in loops]
+
+    async def stop(self) -> None:
+        """Send the last totals, give the lock back and end every loop (bounded)."""
+        if self.active:
+            await self._publish_usage()
+        tasks = [*self._tasks, *(state.writer for state in self.points.values() if state.writer)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await asyncio.wait_for(self._store.release_lock(self.agent_id), 1)
+        except (StoreUnavailable, TimeoutError) as error:
+            log.info("lock not given back; it ends by itself", error=str(error))
+
+    async def _forever(self, loop: Callable[[], Awaitable[None]]) -> None:
+        """Run a loop for ever: a fault of the store or of the link is waited out, anything else is logged."""
+        while True:
+            try:
+                await loop()
+            except (StoreUnavailable, TransportUnavailable) as error:
+                log.info("waiting", loop=loop.__name__, error=str(error))
+            except Exception:
+                log.exception("loop failed, starting it again", loop=loop.__name__)
+            await asyncio.sleep(0.1)
+
+    # ---- the region's lock
+
+    async def _lock_loop(self) -> None:
+        while True:
+            asked_us = self._now_us()
+            try:
+                held = not self.side.deposed and await self._store.hold_lock(self.agent_id, LOCK_TTL_MS)
+            except StoreUnavailable:
+                # Unknown is not lost: an agent that cannot reach one shard goes on writing to the others.
+                held = self.active
+            if held and not self.active:
+                log.info("this agent acts for the region", region=self.region, agent=self.agent_id)
+            if self.side.deposed:
+                self._begin_anew()
+                held = False
+            self.active = held
+            await asyncio.sleep(max(0.05, LOCK_TTL_MS / 3_000 - (self._now_us() - asked_us) / 1e6))
+
+    def _begin_anew(self) -> None:
+        """Deposed, or records missed: what this process knew is void; it goes on as a new one."""
+        self.agent_id = secrets.token_hex(16)
+        self.side.restart(self.agent_id)
+        self._started_us = self._now_us()
+        self._log_from = "earliest"
+        log.warning("agent starts anew", region=self.region, agent=self.agent_id)
+
+    # ---- log -> side
+
+    async def _log_loop(self) -> None:
+        # A process goes only forward in the log; one that starts anew begins at the first record left.
+        agent_id = self.agent_id
+        reader = await self._transport.reader(LOG, self._log_from)
+        try:
+            while self.agent_id == agent_id:
+                messages = await reader.read(timeout_ms=1_000)
+                for message in messages:
+                    self._take(message.value)
+                    if self.agent_id == agent_id:
+                        self._log_from = message.offset + 1
+                if messages:
+                    self.log_read_at_us = self._now_us()
+                    self._wake_writers()
+                    self._listing_wake.set()
+        except RecordsMissed:
+            self._begin_anew()
+        finally:
+            await reader.close()
+
+    def _take(self, value: bytes) -> None:
+        try:
+            records = codec.decode_records(value)
+        except codec.MalformedRecord as error:
+            # What is not understood is not obeyed, and so never acknowledged.
+            self.malformed += 1
+            log.error("record not understood", error=str(error))
+            return
+        for record in records:
+            self.side.on_record(record)
+            self.records_read += 1
+
+    # ---- rules -> disk -> points
+
+    async def _rules_loop(self) -> None:
+        reader = await self._transport.reader(RULES, "earliest")
+        try:
+            end = await reader.end_offset()
+            while True:
+                for message in await reader.read(timeout_ms=1_000):
+                    self.rules.take(message.value)
+                if reader.next_offset >= end and self.rules.settle():
+                    log.info("rules taken", version=self.rules.version)
+                    self._wake_writers()
+        except RecordsMissed:
+            log.info("rules topic was trimmed, reading it again")
+        finally:
+            await reader.close()
+
+    # ---- points
+
+    async def _listing_loop(self) -> None:
+        while True:
+            token = self.side.listing_started()
+            points = await self._store.list_points()
+            self.side.on_listing(token, points, self._nodes_base_version())
+            self._follow_points(points)
+            if self.side.news:
+                self._report_wake.set()
+            self._listing_wake.clear()
+            if not self.side.listing_due:
+                await _wait(self._listing_wake, self.times.beat_us / 1e6)
+
+    def _nodes_base_version(self) -> int | None:
+        """The version of the bases that surely every node uses, None while a silent node may yet turn up."""
+        now_us = self._now_us()
+        if now_us - self._started_us < self.times.stretch(self.times.consent_us):
+            return None
+        least = self.usage.least_base_version(now_us, self.times.stretch(self.times.consent_us))
+        return self.side.base_version if least is None else least
+
+    def _follow_points(self, points: frozenset[str]) -> None:
+        for point in points - self.points.keys():
+            state = self.points[point] = PointState()
+            state.writer = asyncio.create_task(self._forever(lambda p=point: self._write_loop(p)))  # type: ignore[misc]
+        for point in self.points.keys() - points:
+            writer = self.points.pop(point).writer
+            if writer is not None:
+                writer.cancel()
+
+    def _wake_writers(self) -> None:
+        for state in self.points.values():
+            state.wake.set()
+
+    async def _write_loop(self, point: str) -> None:
+        state = self.points[point]
+        while True:
+            state.wake.clear()
+            if self.active:
+                await self._write(point, state)
+            await _wait(state.wake, self.times.write_us / 1e6)
+
+    async def _write(self, point: str, state: PointState) -> None:
+        """Bring one point up to date: as many writes as its changed keys need."""
+        while True:
+            write = self.side.prepare_write(point, secrets.token_hex(16), LEASES_PER_WRITE)
+            if write is None:
+                return
+            try:
+                reply = await self._store.write(point, write)
+            except StoreUnavailable as error:
+                state.reached, state.last_error = False, error.cause
+                return
+            self.side.on_reply(point, reply)
+            self._note(state, write, reply)
+            if self.side.news:
+                self._report_wake.set()
+            if not self.side.needs_write(point):
+                return
+
+    def _note(self, state: PointState, write: Write, reply: WriteReply) -> None:
+        state.reached = True
+        state.session_left_us = max(0, write.until_us - reply.time_us)
+        if reply.accepted:
+            state.accepted_at_us = self._now_us()
+            if write.extend:
+                state.consent_extended_at_us = state.accepted_at_us
+
+    # ---- demand and beats
+
+    async def _collect_loop(self) -> None:
+        while True:
+            began_us = self._now_us()
+            if self.active:
+                await asyncio.gather(*(self._collect(point) for point in list(self.points)))
+                self.usage.expire(began_us)
+                wants = self.demand.tick(self._now_us())
+                for key, want in wants.items():
+                    self.side.set_want(key, want)
+                if wants:
+                    self._report_wake.set()
+            await asyncio.sleep(max(0.01, COLLECT_INTERVAL_S - (self._now_us() - began_us) / 1e6))
+
+    async def _collect(self, point: str) -> None:
+        try:
+            collected = await self._store.collect(point)
+            now_us = self._now_us()
+            for key, cost in collected.demand.items():
+                self.demand.offer(key, cost, now_us)
+            for seen in collected.beats:
+                self.usage.take(seen, now_us)
+            if self.rules.version > collected.rules_version:
+                await self._store.publish_rules(point, self.rules.version, self.rules.blob())
+        except StoreUnavailable as error:
+            if point in self.points:
+                self.points[point].reached, self.points[point].last_error = False, error.cause
+
+    # ---- reports and usage
+
+    async def _report_loop(self) -> None:
+        while True:
+            self._report_wake.clear()
+            report = self.side.report() if self.active else None
+            if report is not None:
+                await self._send(REPORTS, codec.encode_report(report))
+                self.reports_sent += 1
+            await asyncio.sleep(REPORT_GAP_S)
+            await self._until_worth_reporting()
+
+    async def _until_worth_reporting(self) -> None:
+        deadline_us = self._now_us() + self.times.report_us
+        while not self.side.news and self._now_us() < deadline_us:
+            self._report_wake.clear()
+            await _wait(self._report_wake, (deadline_us - self._now_us()) / 1e6)
+
+    async def _send(self, topic: str, value: bytes) -> None:
+        try:
+            await self._transport.send(topic, [value], key=self.region.encode())
+        except TransportUnavailable as error:
+            self.sends_failed += 1
+            log.info("not sent", topic=topic, error=str(error))
+
+    async def _usage_loop(self) -> None:
+        while True:
+            if self.active:
+                await self._publish_usage()
+            await asyncio.sleep(USAGE_INTERVAL_S)
+
+    async def _publish_usage(self) -> None:
+        self._usage_seq += 1
+        await self._send(USAGE, msgspec.json.encode(self.view()))
+
+    def view(self) -> dict[str, object]:
+        """The region as its agent sees it: published as usage, and shown by the sync service."""
+        now_us = self._now_us()
+        shares = self.side.shares()
+        totals = self.usage.keys(PUBLISHED_KEYS)
+        keys = {*list(totals), *list(shares)[:PUBLISHED_KEYS]}
+        return {
+            "v": 1,
+            "region": self.region,
+            "agent": self.agent_id,
+            "at_ms": time.time_ns() // 1_000_000,
+            "seq": self._usage_seq,
+            "active": self.active,
+            "epoch": self.side.epoch,
+            "session": self.side.session,
+            "deposed": self.side.deposed,
+            "malformed": self.malformed,
+            "violations": self.side.evidence.total,
+            "link_age_ms": (now_us - self.log_read_at_us) // 1_000,
+            "rules_version": self.rules.version,
+            "base_version": self.side.base_version,
+            "bases": dict(self.side.bases),
+            "totals": {name: list(values) for name, values in self.usage.rules().items()},
+            "keys": {key: self._key_view(key, shares, totals) for key in sorted(keys)},
+            "nodes": [
+                {
+                    "node": beat.node,
+                    "address": beat.address,
+                    "age_ms": age_us // 1_000,
+                    "rules_version": beat.rules_version,
+                }
+                for beat, age_us in self.usage.nodes(now_us)
+            ],
+            "points": [self._point_view(point, state, now_us) for point, state in sorted(self.points.items())],
+        }
+
+    def _key_view(
+        self, key: str, shares: Mapping[str, int], totals: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, object]:
+        want = self.side.want(key)
+        return {
+            "share": shares.get(key),
+            "want": want.want if want else 0,
+            "totals": list(totals.get(key, (0, 0, 0, 0, 0))),
+        }
+
+    def _point_view(self, point: str, state: PointState, now_us: int) -> dict[str, object]:
+        since_us = now_us - state.accepted_at_us if state.accepted_at_us else None
+        consent_left_us = self.times.consent_us - (now_us - state.consent_extended_at_us)
+        return {
+            "point": point,
+            "ok": state.reached,
+            "error": state.last_error if not state.reached else "",
+            "accepted_age_ms": None if since_us is None else since_us // 1_000,
+            "session_left_ms": max(0, state.session_left_us - (since_us or 0)) // 1_000,
+            "consent_left_ms": max(0, consent_left_us if state.consent_extended_at_us else 0) // 1_000,
+        }
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait for the event or for the time to pass."""
+    try:
+        await asyncio.wait_for(event.wait(), max(0.0, seconds))
+    except TimeoutError:
+        pass

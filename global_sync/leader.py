@@ -1,0 +1,304 @@
+"""The global side: a candidate that leads when nobody else does.  [IO]
+
+Follows the log; takes over after a silence (the longer, the higher its rank); as leader it takes reports, beats,
+lets the policy move shares, accepts or refuses proposals of rules, and keeps the log short by snapshots.
+
+Rule of time (protocol T1): the clock is read after a report has been taken in and before MARK or BEAT is
+appended.  Records leave through one appender, in the order in which they were decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+
+from global_sync import codec
+from global_sync.policy import LeaderPolicy
+from global_sync.protocol.leader import LeaderSide
+from global_sync.protocol.messages import Beat, Mark, Record
+from global_sync.rule_desk import RuleDesk
+from global_sync.transport.base import (
+    LOG,
+    REPORTS,
+    Message,
+    RecordsMissed,
+    Start,
+    Transport,
+    TransportUnavailable,
+)
+from regional_limiter.model.share import ProtocolTimes
+
+POLICY_INTERVAL_S = 0.03
+SILENCE_BEATS = 3
+SNAPSHOT_RECORDS = 20_000
+SNAPSHOT_INTERVAL_BEATS = 60
+KEYS_PER_PART = 2_000
+MAX_WAITING_RECORDS = 50_000
+APPEND_BATCH = 500
+
+log = structlog.get_logger(__name__)
+
+
+def boot_us() -> int:
+    """The leader's clock: it goes on while the machine sleeps, and nobody sets it."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
+
+
+class Leader:
+    """A candidate coordinator.  ``rank`` orders the candidates: a higher one waits longer."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        times: ProtocolTimes,
+        rank: int,
+        *,
+        now_us: Callable[[], int] = boot_us,
+    ) -> None:
+        self._transport = transport
+        self._times = times
+        self._rank = rank
+        self._now_us = now_us
+        self.candidate = secrets.token_hex(8)
+        self.side = LeaderSide(self.candidate, (), times)
+        self.policy = LeaderPolicy(times)
+        self.desk = RuleDesk(transport)
+        self.heard_us = now_us()
+        self.takeovers = 0
+        self.appended = 0
+        self.append_failures = 0
+        self.reports_taken = 0
+        self.malformed = 0
+        self._waiting: deque[Record] = deque()
+        self._append_wake = asyncio.Event()
+        self._policy_wake = asyncio.Event()
+        self._since_snapshot = 0
+        self._snapshot_us = now_us()
+        self._caught_up = False
+        self._led_epoch = 0
+        self._log_from: Start = "earliest"
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def active(self) -> bool:
+        return self.side.active
+
+    async def start(self) -> None:
+        loops = [
+            self._log_loop,
+            self._report_loop,
+            self._beat_loop,
+            self._policy_loop,
+            self._append_loop,
+            self._takeover_loop,
+            self._desk_loop,
+        ]
+        self._tasks = [asyncio.create_task(self._forever(loop), name=loop.__name__) for loop in loops]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _forever(self, loop: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await loop()
+            except TransportUnavailable as error:
+                log.info("waiting", loop=loop.__name__, error=str(error))
+            except Exception:
+                log.exception("loop failed, starting it again", loop=loop.__name__)
+            await asyncio.sleep(0.1)
+
+    # ---- reading
+
+    async def _log_loop(self) -> None:
+        self._caught_up = False
+        reader = await self._transport.reader(LOG, self._log_from)
+        try:
+            end = await reader.end_offset()
+            while True:
+                messages = await reader.read(timeout_ms=500)
+                for message in messages:
+                    self._log_from = message.offset + 1
+                    self._take(message)
+                if not self._caught_up and reader.next_offset >= end:
+                    self._caught_up = True
+                    self.heard_us = self._now_us()
+        except RecordsMissed:
+            log.warning("records missed, following the log from its snapshot")
+            self._begin_anew()
+        finally:
+            self._caught_up = False
+            await reader.close()
+
+    def _begin_anew(self) -> None:
+        """A crash in small: as a new candidate, that knows nothing (C1)."""
+        self.candidate = secrets.token_hex(8)
+        self.side = LeaderSide(self.candidate, (), self._times)
+        self._log_from = "earliest"
+        self._waiting.clear()
+        self.desk.rest()
+
+    def _take(self, message: Message) -> None:
+        try:
+            records = codec.decode_records(message.value)
+        except codec.MalformedRecord as error:
+            # A candidate that does not understand all of the log must not lead: it would count too little.
+            self.malformed += 1
+            log.error("record not understood, this candidate will not lead", error=str(error))
+            self._begin_anew()
+            return
+        for record in records:
+            self._take_record(record, message.offset)
+
+    def _take_record(self, record: Record, offset: int) -> None:
+        now_us = self._now_us()
+        led = self.side.active
+        self.side.on_record(now_us, record, offset)
+        self._since_snapshot += 1
+        if isinstance(record, (Beat, Mark)):
+            self.heard_us = now_us
+        if self.side.active and self.side.epoch != self._led_epoch:
+            self._led_epoch = self.side.epoch
+            self._waiting.clear()
+            self.policy = LeaderPolicy(self._times)
+            self._snapshot_us = now_us
+            log.info("leading", candidate=self.candidate, epoch=self.side.epoch)
+            self.desk.lead(self.side.epoch)
+        elif led and not self.side.active:
+            log.info("no longer leading", candidate=self.candidate)
+            self._waiting.clear()
+            self.desk.rest()
+        self._policy_wake.set()
+
+    async def _report_loop(self) -> None:
+        reader = await self._transport.reader(REPORTS, "latest")
+        try:
+            while True:
+                for message in await reader.read(timeout_ms=500):
+                    self._take_report(message.value)
+                self._policy_wake.set()
+        except RecordsMissed:
+            log.info("reports missed, going on with the latest")
+        finally:
+            await reader.close()
+
+    def _take_report(self, value: bytes) -> None:
+        try:
+            report = codec.decode_report(value)
+        except codec.MalformedRecord as error:
+            log.error("report not understood", error=str(error))
+            return
+        self.reports_taken += 1
+        self._append(self.side.on_report(self._now_us(), report))
+
+    # ---- leading
+
+    async def _takeover_loop(self) -> None:
+        beat_us = self._times.beat_us
+        patience_us = (SILENCE_BEATS + self._rank) * beat_us
+        while True:
+            await asyncio.sleep(beat_us / 4e6)
+            silent_us = self._now_us() - self.heard_us
+            if self.side.active or not self._caught_up or self.malformed or silent_us < patience_us:
+                continue
+            self.takeovers += 1
+            self.heard_us = self._now_us()  # wait as long again before the next try
+            mark = self.side.take_over(self._now_us(), secrets.token_hex(16))
+            log.info("taking over", candidate=self.candidate, epoch=mark.epoch, silent_ms=silent_us // 1_000)
+            self._waiting.clear()
+            self._append([mark])
+
+    async def _beat_loop(self) -> None:
+        while True:
+            await asyncio.sleep(self._times.beat_us / 1e6)
+            if self.side.active:
+                now_us = self._now_us()
+                self._append(self.side.beat(now_us, self.policy.leave_out(now_us, self.side)))
+
+    async def _policy_loop(self) -> None:
+        while True:
+            if self.side.active and not self._waiting:
+                self._lead()
+            self._policy_wake.clear()
+            await _wait(self._policy_wake, POLICY_INTERVAL_S)
+            await asyncio.sleep(POLICY_INTERVAL_S / 3)
+
+    def _lead(self) -> None:
+        version, bases = self.desk.configuration()
+        self._append(self.side.configure(self._now_us(), version, bases))
+        self._append(self.side.done(self._now_us()))
+        due = self._now_us() - self._snapshot_us > SNAPSHOT_INTERVAL_BEATS * self._times.beat_us
+        if self._since_snapshot > SNAPSHOT_RECORDS or (due and self._since_snapshot > SNAPSHOT_INTERVAL_BEATS):
+            self._since_snapshot, self._snapshot_us = 0, self._now_us()
+            self._append(self.side.snapshot(self._now_us(), KEYS_PER_PART))
+        if self.side.snapping:  # said again until it is read back; nothing else is said meanwhile
+            self._append(self.side.snapshot(self._now_us(), KEYS_PER_PART))
+            return
+        self._append(self.policy.step(self._now_us(), self.side))
+
+    async def _desk_loop(self) -> None:
+        await self.desk.run()
+
+    # ---- writing
+
+    def _append(self, records: Iterable[Record]) -> None:
+        self._waiting.extend(records)
+        if len(self._waiting) > MAX_WAITING_RECORDS:
+            # What is booked stays booked: a record that never leaves only keeps shares smaller.
+            self._waiting.clear()
+            self.append_failures += 1
+        if self._waiting:
+            self._append_wake.set()
+
+    async def _append_loop(self) -> None:
+        while True:
+            await self._append_wake.wait()
+            self._append_wake.clear()
+            while self._waiting:
+                batch = [self._waiting.popleft() for _ in range(min(APPEND_BATCH, len(self._waiting)))]
+                try:
+                    await self._transport.send(LOG, codec.encode_batches(batch))
+                    self.appended += len(batch)
+                except TransportUnavailable as error:
+                    self.append_failures += 1
+                    log.info("not appended, as far as known", records=len(batch), error=str(error))
+                    self._waiting.clear()
+            await self._trim()
+
+    async def _trim(self) -> None:
+        trim = self.side.trim_before
+        if trim is not None:
+            self.side.trim_before = None
+            await self._transport.delete_before(LOG, trim)
+
+    def view(self) -> dict[str, object]:
+        """The candidate as it sees itself, for displays."""
+        now_us = self._now_us()
+        return {
+            "candidate": self.candidate,
+            "rank": self._rank,
+            "leading": self.side.active,
+            "epoch": self.side.view,
+            "malformed": self.malformed,
+            "heard_age_ms": (now_us - self.heard_us) // 1_000,
+            "takeovers": self.takeovers,
+            "appended": self.appended,
+            "append_failures": self.append_failures,
+            "reports_taken": self.reports_taken,
+            "violations": self.side.evidence.total,
+            "caught_up": self._caught_up,
+        }
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), max(0.0, seconds))
+    except TimeoutError:
+        pass

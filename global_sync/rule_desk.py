@@ -1,0 +1,113 @@
+"""The leader's desk for rules: proposals in, accepted state and history out, in log order.  [IO]
+
+Every leader comes to the same outcomes, since the outcome depends only on the accepted state and the order of
+the proposals.  What a late predecessor overwrites in the compacted topic, the leader writes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+import structlog
+
+from global_sync.rulebook import (
+    Outcome,
+    Rulebook,
+    RulesFold,
+    decode_proposal,
+    encode_history,
+    encode_state,
+)
+from global_sync.transport.base import HISTORY, PROPOSALS, RULES, Message, RecordsMissed, Transport
+
+log = structlog.get_logger(__name__)
+
+
+class RuleDesk:
+    """``run`` serves proposals while ``lead`` is in force; ``configuration`` is what the shares need of rules."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._book = Rulebook()
+        self._epoch = 0
+        self._leading = asyncio.Event()
+        self._restored = False
+        self.accepted = 0
+        self.refused = 0
+
+    def lead(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._restored = False
+        self._leading.set()
+
+    def rest(self) -> None:
+        self._leading.clear()
+
+    def configuration(self) -> tuple[int, Mapping[str, Mapping[str, int]]]:
+        """(version, domain -> region -> base); version 0 while the accepted rules are not known."""
+        if not self._restored:
+            return 0, {}
+        return self._book.configuration()
+
+    async def run(self) -> None:
+        await self._leading.wait()
+        epoch = self._epoch
+        fold = await self._read_state()
+        self._book = Rulebook.restore(fold)
+        rules = await self._transport.reader(RULES, fold.next_message)
+        proposals = await self._transport.reader(PROPOSALS, "earliest")
+        self._restored = True
+        log.info("rules restored", epoch=epoch, next_proposal=self._book.next_offset)
+        try:
+            while self._leading.is_set() and self._epoch == epoch:
+                for message in await proposals.read(timeout_ms=100):
+                    if message.offset >= self._book.next_offset:
+                        await self._decide(message, epoch)
+                for message in await rules.read(timeout_ms=1):
+                    await self._mend(message, epoch)
+        except RecordsMissed:
+            log.info("proposals were trimmed, reading them again")
+        finally:
+            self._restored = self._restored and self._epoch == epoch
+            await proposals.close()
+            await rules.close()
+
+    async def _read_state(self) -> RulesFold:
+        fold = RulesFold()
+        reader = await self._transport.reader(RULES, "earliest")
+        try:
+            end = await reader.end_offset()
+            while reader.next_offset < end:
+                for message in await reader.read(timeout_ms=200):
+                    fold.take(message.value)
+            fold.next_message = reader.next_offset
+        finally:
+            await reader.close()
+        return fold
+
+    async def _decide(self, message: Message, epoch: int) -> None:
+        outcome = self._book.decide(decode_proposal(message.value), message.offset)
+        # History first: should this leader end in between, the next one decides the same again and writes both.
+        await self._write_history(outcome, epoch)
+        if outcome.accepted:
+            self.accepted += 1
+            await self._write_state(outcome.domain, epoch)
+        else:
+            self.refused += 1
+
+    async def _write_state(self, domain: str, epoch: int) -> None:
+        for key, value in encode_state(self._book, domain, epoch):
+            await self._transport.send(RULES, [value], key=key)
+
+    async def _write_history(self, outcome: Outcome, epoch: int) -> None:
+        key, value = encode_history(outcome, epoch, at_ms=time.time_ns() // 1_000_000)
+        await self._transport.send(HISTORY, [value], key=key)
+
+    async def _mend(self, message: Message, epoch: int) -> None:
+        """A late predecessor's record stands last in a compacted topic: write the accepted state again."""
+        stale = self._book.stale_domain(message.value, epoch)
+        if stale is not None:
+            log.warning("accepted rules written again", domain=stale)
+            await self._write_state(stale, epoch)
