@@ -61,8 +61,11 @@ class ConnectionOptions:
 class _Wire(asyncio.Protocol):
     """One socket: FIFO of waiting calls, one write per loop turn, one timer."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, in_flight_max: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, in_flight_max: int, on_lost: Callable[[_Wire, str], None]
+    ) -> None:
         self._loop = loop
+        self._on_lost = on_lost
         self._reader = hiredis.Reader(notEnoughData=_NOT_YET)
         self._waiting: deque[tuple[asyncio.Future[object] | None, float]] = deque()
         self._unsent: list[bytes] = []
@@ -72,12 +75,12 @@ class _Wire(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._looked_again = False
-        self.lost: asyncio.Future[str] = loop.create_future()
+        self.lost = asyncio.Event()
 
     # ---- calls
 
     def call(self, command: bytes, timeout_s: float, *, asking: bool = False) -> asyncio.Future[object]:
-        if self.lost.done():
+        if self.lost.is_set():
             raise StoreUnavailable("disconnected", may_have_run=False)
         waiting = self._waiting
         if len(waiting) >= self._in_flight_max:
@@ -136,9 +139,9 @@ class _Wire(asyncio.Protocol):
 
     def drop(self, cause: str) -> None:
         """End the connection; whatever waits fails with ``cause``."""
-        if self.lost.done():
+        if self.lost.is_set():
             return
-        self.lost.set_result(cause)
+        self.lost.set()
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:
@@ -149,6 +152,7 @@ class _Wire(asyncio.Protocol):
             if future is not None and not future.done():
                 future.set_exception(StoreUnavailable(cause, may_have_run=place < sent))
         self._waiting.clear()
+        self._on_lost(self, cause)
 
     def _arm(self, deadline: float) -> None:
         if self._timer is not None:
@@ -234,11 +238,14 @@ class Server:
         return True
 
     async def close(self) -> None:
+        self._on_down = None
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()
+        if self._wire is not None:
+            self._wire.drop("closed")
+        if keeper is not None:
             await asyncio.gather(keeper, return_exceptions=True)
-        self._end("closed")
 
     # ---- keeping it up
 
@@ -254,23 +261,24 @@ class Server:
             delay_s = self._options.backoff_first_s
             self._wire, self._down_since = wire, None
             self._up.set()
-            cause = await wire.lost
-            self._end(cause)
+            if wire.lost.is_set():
+                self._ended(wire, "disconnected")
+            await wire.lost.wait()
+
+    def _ended(self, wire: _Wire, cause: str) -> None:
+        """A connection is no more: from this moment calls fail at once."""
+        if wire is self._wire:
+            self._wire = None
+            self._up.clear()
             if self._on_down is not None:
                 self._on_down(self.address, cause)
-
-    def _end(self, cause: str) -> None:
-        wire, self._wire = self._wire, None
-        self._up.clear()
-        if wire is not None:
-            wire.drop(cause)
 
     async def _connect(self) -> _Wire | None:
         """A connection on which the server has answered, or None."""
         loop = asyncio.get_running_loop()
         options = self._options
         host, _, port = self.address.rpartition(":")
-        wire = _Wire(loop, options.in_flight_max)
+        wire = _Wire(loop, options.in_flight_max, self._ended)
         try:
             async with asyncio.timeout(options.connect_timeout_s):
                 await loop.create_connection(lambda: wire, host.strip("[]"), int(port), ssl=options.tls)
