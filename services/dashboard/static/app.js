@@ -64,7 +64,7 @@ function Top({ feed }) {
 
 function Sentences({ feed }) {
   const said = feed.status.sentences;
-  const lost = feed.connected ? [] : [{ level: 'bad', text: `The stream of this page is interrupted; what you see is
+  const lost = feed.connected ? [] : [{ level: 'bad', times_ms: [], template: `The stream of this page is interrupted; what you see is
     as of ${clock(feed.lastHeardMs)}. It connects again by itself.` }];
   const all = [...lost, ...said];
   if (all.length === 0) {
@@ -72,10 +72,13 @@ function Sentences({ feed }) {
       every store answers.</p>`;
   }
   return html`<ul class="sentences" role="status">${all.map(
-    (one) => html`<li key=${one.text} class=${`sentence ${one.level}`}>
-      <b>${one.level === 'bad' ? '✕' : '!'}</b> <span>${one.text}</span></li>`,
+    (one) => html`<li key=${one.template} class=${`sentence ${one.level}`}>
+      <b aria-hidden="true">${one.level === 'bad' ? '✕' : '!'}</b> <span>${filled(one)}</span></li>`,
   )}</ul>`;
 }
+
+// {0}, {1} … are times: shown in the zone of who reads them.
+const filled = (sentence) => sentence.template.replace(/\{(\d+)\}/g, (_all, at) => clock(sentence.times_ms[at]));
 
 function Regions({ status }) {
   return html`<section aria-labelledby="regions-title">

@@ -1,0 +1,80 @@
+"""Everything that the control API knows: what it has read of the topics, and whom it can ask.  [IO]"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from global_sync.transport.base import HISTORY, LOG, REPORTS, RULES, USAGE, Message, Transport
+from services.control_api.book import Book
+from services.control_api.proposals import Proposer
+from services.feed import Feed, Handler
+from services.picture import Picture
+from services.probes import Probes
+from services.settings import HubSettings
+
+USAGE_BEFORE_END = -300
+REPORTS_BEFORE_END = -100
+HISTORY_BEFORE_END = -1_000
+SILENT_MOST_MS = 10_000
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Hub:
+    """``run`` follows the topics until cancelled."""
+
+    def __init__(self, transport: Transport, settings: HubSettings) -> None:
+        self.transport = transport
+        self.settings = settings
+        self.book = Book(sorted(settings.regions))
+        self.picture = Picture(settings.regions, settings.times())
+        self.proposer = Proposer(transport)
+        self.probes = Probes(settings.regions)
+        handlers: dict[str, Handler] = {
+            RULES: self._take_rules,
+            HISTORY: self.proposer.take,
+            LOG: self._take,
+            USAGE: self._take,
+            REPORTS: self._take,
+        }
+        starts = {USAGE: USAGE_BEFORE_END, REPORTS: REPORTS_BEFORE_END, HISTORY: HISTORY_BEFORE_END}
+        self.feed = Feed(transport, handlers, starts)
+
+    async def run(self) -> None:
+        await self.transport.start()
+        await self.feed.run()
+
+    async def close(self) -> None:
+        await self.probes.close()
+
+    def why_not_ready(self) -> str | None:
+        """None when the accepted rules have been read and Kafka answered lately."""
+        if not self.feed.topics[RULES].caught_up.is_set():
+            return "the accepted rules have not been read yet"
+        silent_ms = self.feed.silent_ms(RULES)
+        if silent_ms is None or silent_ms > SILENT_MOST_MS:
+            return "Kafka does not answer"
+        return None
+
+    async def rules_known(self, timeout_s: float = 3.0) -> bool:
+        """Whether the accepted rules have been read to their end once."""
+        return await self.feed.caught_up(RULES, timeout_s=timeout_s)
+
+    def _take_rules(self, message: Message) -> None:
+        self.book.take(message)
+        self._take(message)
+
+    def _take(self, message: Message) -> None:
+        self.picture.take(message, wall_ms())
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task of ours and wait for its end."""
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        pass

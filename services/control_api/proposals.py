@@ -1,0 +1,90 @@
+"""A change of rules from its proposal to its outcome.  [IO]
+
+Who proposes waits, bounded, until the leader's outcome has come back through the history.  No answer in time is
+not a refusal: the proposal may still be accepted, so both errors name its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import OrderedDict, deque
+from typing import Any
+
+from global_sync.rulebook import History, Proposal, decode_history, encode_proposal
+from global_sync.transport.base import PROPOSALS, Message, Transport, TransportUnavailable
+
+WAIT_S = 3.0
+PENDING_MOST = 200
+OUTCOMES_KEPT = 1_000
+
+
+class NotProposed(Exception):
+    """Kafka does not answer.  The proposal may still be written, and accepted, later."""
+
+    def __init__(self, proposal: str, cause: str) -> None:
+        super().__init__(cause)
+        self.proposal = proposal
+
+
+class NoOutcome(Exception):
+    """Proposed, but no outcome in time: no leader just now, or the history is not readable."""
+
+    def __init__(self, proposal: str) -> None:
+        super().__init__("no outcome in time")
+        self.proposal = proposal
+
+
+class TooManyPending(Exception):
+    """As many changes as this process tracks wait for their outcome."""
+
+
+class Proposer:
+    """Sends proposals and matches outcomes with them; ``take`` is fed the history."""
+
+    def __init__(self, transport: Transport, wait_s: float = WAIT_S) -> None:
+        self._transport = transport
+        self._wait_s = wait_s
+        self._pending: dict[str, asyncio.Future[History]] = {}
+        self._seen: OrderedDict[int, None] = OrderedDict()
+        self.outcomes: deque[History] = deque(maxlen=OUTCOMES_KEPT)
+
+    def take(self, message: Message) -> None:
+        outcome = decode_history(message.value)
+        if outcome.offset in self._seen:  # a successor may tell an outcome again
+            return
+        self._seen[outcome.offset] = None
+        if len(self._seen) > 4 * OUTCOMES_KEPT:
+            self._seen.popitem(last=False)
+        self.outcomes.append(outcome)
+        waiting = self._pending.get(outcome.id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(outcome)
+
+    async def propose(self, domain: str, kind: str, **change: Any) -> History:
+        """The outcome of a change (the fields of a Proposal).  Raises NotProposed, NoOutcome, TooManyPending."""
+        if len(self._pending) >= PENDING_MOST:
+            raise TooManyPending
+        now_ms = time.time_ns() // 1_000_000
+        proposal = Proposal(id=uuid.uuid4().hex, domain=domain, kind=kind, at_ms=now_ms, **change)
+        waiting: asyncio.Future[History] = asyncio.get_running_loop().create_future()
+        self._pending[proposal.id] = waiting
+        try:
+            return await asyncio.wait_for(self._send_and_wait(proposal, waiting), self._wait_s)
+        except TransportUnavailable as error:
+            raise NotProposed(proposal.id, str(error)) from error
+        except TimeoutError:
+            raise NoOutcome(proposal.id) from None
+        finally:
+            del self._pending[proposal.id]
+
+    async def _send_and_wait(self, proposal: Proposal, waiting: asyncio.Future[History]) -> History:
+        key = f"{proposal.domain}/{proposal.rule_id or ''}".encode()
+        timeout_ms = max(1, int(self._wait_s * 800))  # before the wait as a whole ends: the two errors differ
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._transport.send(PROPOSALS, [encode_proposal(proposal)], key=key, timeout_ms=timeout_ms)
+        except TimeoutError as error:
+            raise TransportUnavailable("no acknowledgement in time") from error
+        return await waiting

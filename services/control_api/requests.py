@@ -1,0 +1,82 @@
+"""What the control API reads of a request: bounded bodies, preconditions, who and why."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
+from starlette.exceptions import HTTPException
+
+from regional_limiter.model.errors import Fault, InvalidRules
+from regional_limiter.rules.text import Format, read_document
+
+BODY_BYTES_MOST = 1024 * 1024
+WORDS_MOST = 500
+_ETAG = re.compile(r'(?:W/)?"(\d{1,19})"')
+
+
+@dataclass(frozen=True, slots=True)
+class Precondition:
+    """``version``: what If-Match names; 0 from ``If-None-Match: *``; None without.  ``exists``: If-Match: *."""
+
+    version: int | None = None
+    exists: bool = False
+
+
+def precondition(request: Request) -> Precondition:
+    """Raises HTTPException 400 for what is neither ``*`` nor a version as GET gives it."""
+    if_match, if_none_match = request.headers.get("if-match"), request.headers.get("if-none-match")
+    if if_none_match is not None:
+        if if_none_match.strip() != "*" or if_match is not None:
+            raise HTTPException(400, "If-None-Match: only *, and not beside If-Match")
+        return Precondition(version=0)
+    if if_match is None:
+        return Precondition()
+    if if_match.strip() == "*":
+        return Precondition(exists=True)
+    found = _ETAG.fullmatch(if_match.strip())
+    if found is None:
+        raise HTTPException(400, 'If-Match: one ETag as GET gives it, such as "17", or *')
+    return Precondition(version=int(found[1]))
+
+
+def author_and_reason(request: Request) -> tuple[str, str]:
+    """Who changes the rules and why, for the audit; both are the caller's word."""
+    author = request.headers.get("apportion-author", "")
+    reason = request.headers.get("apportion-reason", "")
+    return _printable(author) or "unknown", _printable(reason)
+
+
+async def read_body(request: Request) -> Any:
+    """The document that the body writes, YAML or JSON.  Raises InvalidRules, HTTPException 413 or 415."""
+    format = _format(request.headers.get("content-type", ""))
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES_MOST:
+            raise HTTPException(413, f"a body may have at most {BODY_BYTES_MOST:,} bytes")
+    return read_document(bytes(body), format)
+
+
+async def read_mapping(request: Request) -> dict[str, Any]:
+    document = await read_body(request)
+    if not isinstance(document, dict):
+        raise InvalidRules([Fault("body", "must be a mapping")])
+    return document
+
+
+def _format(content_type: str) -> Format | None:
+    media = content_type.partition(";")[0].strip().lower()
+    if media.endswith(("/json", "+json")):
+        return "json"
+    if media.endswith(("/yaml", "/x-yaml", "+yaml")):
+        return "yaml"
+    if media in ("", "text/plain", "application/octet-stream", "application/x-www-form-urlencoded"):
+        return None  # curl's --data says nothing about what it sends
+    raise HTTPException(415, f"{media} is neither JSON nor YAML")
+
+
+def _printable(text: str) -> str:
+    return "".join(c for c in text[:WORDS_MOST] if c.isprintable()).strip()

@@ -1,0 +1,250 @@
+"""How the regions are, in numbers and in plain sentences.  Pure.
+
+Two witnesses tell of a region: the usage that its agent publishes through Kafka, and the same view asked of the
+agent directly.  When the first goes silent and the second still answers, the region is cut off from the hub and
+not down; its own timers then say for how long it goes on with what.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes
+from services.probes import RegionProbe
+
+SILENT_MS = 3_000
+CUT_MS = 6_000
+NODE_ALIVE_MS = 5_000
+BEATS_LATE = 4
+
+Link = Literal["linked", "silent", "cut", "unknown"]
+Level = Literal["warn", "bad"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """``{0}``, ``{1}`` … in ``template`` stand for wall-clock times: a browser shows them in its own zone."""
+
+    level: Level
+    template: str
+    times_ms: tuple[int, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return self.template.format(*(clock(at_ms) for at_ms in self.times_ms))
+
+    def shown(self) -> dict[str, Any]:
+        return {"level": self.level, "text": self.text, "template": self.template, "times_ms": self.times_ms}
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A region's newest usage, and how long ago it was heard, by our clock."""
+
+    usage: Mapping[str, Any]
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What a region uses when nothing more reaches it.  ``until_ms``: wall clock, None: for good."""
+
+    name: Literal["lease", "floor", "base"]
+    until_ms: int | None
+
+
+@dataclass(slots=True)
+class RegionHealth:
+    """One region as displays show it.  Times in ms; None: not known."""
+
+    name: str
+    link: Link = "unknown"
+    link_age_ms: int | None = None
+    since_ms: int | None = None
+    agent: str | None = None
+    epoch: int | None = None
+    session: int | None = None
+    session_left_ms: int | None = None
+    consent_left_ms: int | None = None
+    rules_version: int | None = None
+    base_version: int | None = None
+    bases: Mapping[str, int] = field(default_factory=dict)
+    points: list[dict[str, Any]] = field(default_factory=list)
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    node_urls: list[dict[str, Any]] = field(default_factory=list)
+    phase: Phase | None = None
+
+    @property
+    def points_ok(self) -> int:
+        return sum(1 for point in self.points if point["ok"])
+
+    @property
+    def nodes_alive(self) -> int:
+        return sum(1 for node in self.nodes if node["age_ms"] < NODE_ALIVE_MS)
+
+
+def region_health(name: str, heard: Heard | None, probe: RegionProbe | None, now_ms: int) -> RegionHealth:
+    """What the two witnesses say, the fresher first."""
+    health = RegionHealth(name)
+    direct = probe.agent if probe is not None else None
+    if probe is not None:
+        health.node_urls = [{"url": node.url, "ready": node.ready} for node in probe.nodes]
+    if heard is not None:
+        health.link_age_ms = heard.age_ms
+        health.link = "linked" if heard.age_ms <= SILENT_MS else "silent" if heard.age_ms <= CUT_MS else "cut"
+        if health.link != "linked":
+            health.since_ms = now_ms - heard.age_ms
+    elif direct is not None:
+        health.link = "silent"
+    view: Mapping[str, Any] | None = heard.usage if heard is not None else None
+    age_ms = heard.age_ms if heard is not None else 0
+    if direct is not None and probe is not None and (heard is None or heard.age_ms > SILENT_MS):
+        view, age_ms = direct, max(0, now_ms - probe.at_ms)
+    if view is not None:
+        _take_view(health, view, age_ms)
+        if health.link in ("silent", "cut"):
+            health.phase = _phase(health, now_ms)
+    return health
+
+
+def _take_view(health: RegionHealth, view: Mapping[str, Any], age_ms: int) -> None:
+    health.agent, health.epoch, health.session = view.get("agent"), view.get("epoch"), view.get("session")
+    health.rules_version, health.base_version = view.get("rules_version"), view.get("base_version")
+    health.bases = view.get("bases") or {}
+    for point in view.get("points") or []:
+        health.points.append(
+            {
+                "point": point["point"],
+                "ok": bool(point["ok"]),
+                "session_left_ms": max(0, (point.get("session_left_ms") or 0) - age_ms),
+                "consent_left_ms": max(0, (point.get("consent_left_ms") or 0) - age_ms),
+            }
+        )
+    for node in view.get("nodes") or []:
+        shown = {name: node.get(name) for name in ("node", "address", "rules_version")}
+        health.nodes.append({**shown, "age_ms": (node.get("age_ms") or 0) + age_ms})
+    if health.points:
+        health.session_left_ms = min(point["session_left_ms"] for point in health.points)
+        health.consent_left_ms = min(point["consent_left_ms"] for point in health.points)
+
+
+def _phase(health: RegionHealth, now_ms: int) -> Phase | None:
+    """Of the point that holds on longest: until then some of the region's keys are still beyond their base."""
+    if not health.points:
+        return None
+    session_ms = max(point["session_left_ms"] for point in health.points)
+    consent_ms = max(point["consent_left_ms"] for point in health.points)
+    if session_ms > 0:
+        return Phase("lease", now_ms + session_ms)
+    if consent_ms > 0:
+        return Phase("floor", now_ms + consent_ms)
+    return Phase("base", None)
+
+
+# ---- sentences
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderSeen:
+    """``beat_age_ms``: since the last BEAT was read here; None when none was ever read."""
+
+    epoch: int | None
+    beat_age_ms: int | None
+
+
+def sentences(
+    regions: Sequence[RegionHealth],
+    leader: LeaderSeen,
+    kafka_silent_ms: int | None,
+    newest_rules: int,
+    times: ProtocolTimes,
+    now_ms: int,
+) -> list[Sentence]:
+    """What is wrong, the gravest first; empty when nothing is."""
+    if kafka_silent_ms is None or kafka_silent_ms > CUT_MS:
+        since, at = ("yet", ()) if kafka_silent_ms is None else ("since {0}", (now_ms - kafka_silent_ms,))
+        text = f"Kafka does not answer here {since}; what is shown of the regions may be old."
+        said = [Sentence("bad", text, at)]
+        return said + [one for health in regions for one in _store_sentences(health)]
+    said = list(_leader_sentences(leader, times, now_ms))
+    for health in regions:
+        said += _link_sentences(health)
+        said += _store_sentences(health)
+        said += _node_sentences(health, newest_rules)
+    return sorted(said, key=lambda one: one.level != "bad")
+
+
+def _leader_sentences(leader: LeaderSeen, times: ProtocolTimes, now_ms: int) -> list[Sentence]:
+    if leader.beat_age_ms is None:
+        return [Sentence("bad", "No leader has been heard of yet: every region uses its base.")]
+    if leader.beat_age_ms * 1000 > BEATS_LATE * times.beat_us:
+        heard_ms = now_ms - leader.beat_age_ms
+        text = (
+            "No word from a leader since {0}: shares stay as they are; without a new leader they end by {1}, and "
+            "then every region goes back to its base."
+        )
+        return [Sentence("bad", text, (heard_ms, heard_ms + times.session_us // 1000))]
+    return []
+
+
+def _link_sentences(health: RegionHealth) -> list[Sentence]:
+    if health.link == "silent" and health.link_age_ms is not None:
+        return [Sentence("warn", f"{health.name} has been silent for {health.link_age_ms / 1000:.0f} s.")]
+    if health.link != "cut" or health.since_ms is None:
+        return []
+    words, until = _goes_on(health)
+    return [Sentence("bad", f"{health.name} is cut off since {{0}}; {words}.", (health.since_ms, *until))]
+
+
+def _goes_on(health: RegionHealth) -> tuple[str, tuple[int, ...]]:
+    phase = health.phase
+    base = _base_words(health)
+    if phase is None:
+        return f"it goes back to its base{base} by itself", ()
+    until = () if phase.until_ms is None else (phase.until_ms,)
+    if phase.name == "lease":
+        return "it goes on with its leases until {1}, then down to its floor", until
+    if phase.name == "floor":
+        return f"it keeps to its floor until {{1}}, then it uses its base{base}", until
+    return f"it uses its base{base}, the static split, until the link is back", until
+
+
+def _base_words(health: RegionHealth) -> str:
+    values = set(health.bases.values())
+    return f" ({values.pop() * 100 / SHARE_UNITS:.1f} %)" if len(values) == 1 else ""
+
+
+def _store_sentences(health: RegionHealth) -> list[Sentence]:
+    down = [str(point["point"]) for point in health.points if not point["ok"]]
+    if not down:
+        return []
+    which = ", ".join(down[:3]) + (f" and {len(down) - 3} more" if len(down) > 3 else "")
+    count = f"{len(down)} of {len(health.points)} Redis points"
+    text = f"{health.name}: {count} not reached ({which}); keys there follow their rule's on_store_failure."
+    return [Sentence("bad", text)]
+
+
+def _node_sentences(health: RegionHealth, newest_rules: int) -> list[Sentence]:
+    said = []
+    for node in health.node_urls:
+        if node["ready"] is None:
+            said.append(Sentence("warn", f"{health.name}: node {node['url']} does not answer."))
+        elif not node["ready"]:
+            said.append(Sentence("warn", f"{health.name}: node {node['url']} is not ready."))
+    behind = [
+        node
+        for node in health.nodes
+        if node["age_ms"] < NODE_ALIVE_MS and (node["rules_version"] or 0) < newest_rules
+    ]
+    if behind and health.link == "linked":
+        text = f"{health.name}: {len(behind)} of {len(health.nodes)} nodes use rules older than {newest_rules}."
+        said.append(Sentence("warn", text))
+    return said
+
+
+def clock(at_ms: int) -> str:
+    """Wall-clock time of day where this process runs."""
+    return time.strftime("%H:%M:%S", time.localtime(at_ms / 1000))
