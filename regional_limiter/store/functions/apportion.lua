@@ -43,7 +43,6 @@ local function clock(args)
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
 end
-local TTL_ADDED_MS = 0
 --@clock end
 
 local formats = {} -- head byte -> format of a packed bucket, and its length
@@ -356,7 +355,7 @@ local function finish_window(s, charge, reply, n)
   local p, cost = s.p, s.cost
   if charge then
     s.level = min(s.level + cost, max(s.level, 2 * p.capacity))
-    redis.call('SET', s.key, s.level, 'PX', s.left + STEP_KEPT_MS + TTL_ADDED_MS)
+    redis.call('SET', s.key, s.level, 'PX', s.left + STEP_KEPT_MS)
   end
   local retry = -1
   if s.reason == OK then
@@ -372,7 +371,7 @@ local function finish_bucket(s, charge, reply, n)
   if charge then s.level = max(s.level - cost * p.unit, -p.capacity * p.unit) end
   local reset = reset_after(p, s.level, s.top, s.per_ms, s.ahead)
   if charge or (cost > 0 and s.unsettled and s.reason <= LIMITED) then
-    redis.call('SET', s.key, pack_bucket(p, s.time, s.level, s.share, s.rebased), 'PX', max(1, reset) + TTL_ADDED_MS)
+    redis.call('SET', s.key, pack_bucket(p, s.time, s.level, s.share, s.rebased), 'PX', max(1, reset))
   end
   local retry = -1
   if s.reason == OK then
@@ -426,10 +425,10 @@ local function check(keys, args)
     reply[n + 6], reply[n + 7], reply[n + 8], reply[n + 9] = s.share, s.kind, s.session_left, s.consent_left
     if record and costly then
       for f = 1, 5 do stored[5 * (i - 1) + f] = reply[n + f] end
-      redis.call('SET', keys[rules + 1 + i], charge and s.cost or 0, 'PX', RECORD_MS + TTL_ADDED_MS)
+      redis.call('SET', keys[rules + 1 + i], charge and s.cost or 0, 'PX', RECORD_MS)
     end
   end
-  if record and costly then redis.call('SET', record, cmsgpack.pack(stored), 'PX', RECORD_MS + TTL_ADDED_MS) end
+  if record and costly then redis.call('SET', record, cmsgpack.pack(stored), 'PX', RECORD_MS) end
   return reply
 end
 
@@ -441,7 +440,7 @@ local function refund_window(s, p, key, cost, ms)
   local state = redis.call('GET', key)
   if not state then return top end
   local count = max(0, tonumber(state) - cost)
-  redis.call('SET', key, count, 'PX', p.window_ms - ms % p.window_ms + STEP_KEPT_MS + TTL_ADDED_MS)
+  redis.call('SET', key, count, 'PX', p.window_ms - ms % p.window_ms + STEP_KEPT_MS)
   return max(0, top - count)
 end
 
@@ -452,7 +451,7 @@ local function refund_bucket(s, p, key, cost, ms)
   if state and p.capacity > 0 then
     level = min(top, level + min(cost, p.capacity) * p.unit)
     local ttl = max(1, reset_after(p, level, top, per_ms, ahead))
-    redis.call('SET', key, pack_bucket(p, time, level, s.share, rebased), 'PX', ttl + TTL_ADDED_MS)
+    redis.call('SET', key, pack_bucket(p, time, level, s.share, rebased), 'PX', ttl)
   end
   return max(0, floor(level / p.unit))
 end
@@ -467,7 +466,7 @@ local function refund(keys, args)
     if charge then
       local left = redis.call('GET', charge)
       if left then cost = min(cost, tonumber(left)) end
-      redis.call('SET', charge, 0, 'PX', RECORD_MS + TTL_ADDED_MS)
+      redis.call('SET', charge, 0, 'PX', RECORD_MS)
     end
     share_for(s, p, keys[i], t)
     local give = p.window and refund_window or refund_bucket

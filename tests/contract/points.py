@@ -1,0 +1,120 @@
+"""One enforcement point in Python, one in Redis, driven alike: with a clock that the test moves.
+
+The Redis one runs the function library with its test clock.  Keys that are due by that clock are deleted before
+every call, as Redis does by its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from regional_limiter.model.decision import Verdict
+from regional_limiter.model.enforcement import Write, WriteReply
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.store import library as wire
+from regional_limiter.store.base import BucketCall, Collected, NodeBeat, TouchReply
+from regional_limiter.store.memory import MemoryPoint
+from tests.contract.redis_server import RedisServer
+
+States = Mapping[str, tuple[bytes, int]]
+"""key -> (state, when it expires in ms)."""
+
+
+_SWEEP = """#!lua name=test_sweep
+redis.register_function('test_sweep', function(keys, args)
+  local reply = {}
+  for _, key in ipairs(redis.call('KEYS', '*')) do
+    local time = redis.call('PEXPIRETIME', key)
+    if time > 0 and time <= tonumber(args[1]) then
+      redis.call('DEL', key)
+    else
+      reply[#reply + 1] = key
+      reply[#reply + 1] = redis.call('GET', key)
+      reply[#reply + 1] = time
+    end
+  end
+  return reply
+end)
+"""
+
+
+class Point(Protocol):
+    """What both can do; ``now_us`` is the point's clock."""
+
+    def check(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]: ...
+    def refund(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> None: ...
+    def touch(self, now_us: int, beat: NodeBeat) -> TouchReply: ...
+    def offer(self, now_us: int, demand: Mapping[str, int]) -> None: ...
+    def fetch_rules(self, now_us: int) -> tuple[int, bytes]: ...
+    def write(self, now_us: int, write: Write) -> WriteReply: ...
+    def collect(self, now_us: int) -> Collected: ...
+    def publish_rules(self, now_us: int, version: int, blob: bytes) -> None: ...
+    def lose(self) -> None: ...
+    def states(self, now_us: int) -> States: ...
+
+
+class PythonPoint(MemoryPoint):
+    def states(self, now_us: int) -> States:
+        now_ms = now_us // 1000
+        held = self.buckets.expires()
+        return {
+            key: (state, at_ms)
+            for key, at_ms in held.items()
+            if now_ms < at_ms and (state := self.buckets.get(key, "", now_ms)) is not None
+        }
+
+
+class RedisPoint:
+    def __init__(self, server: RedisServer, times: ProtocolTimes) -> None:
+        self._server = server
+        self._library = wire.build_library(times, test_clock=True)
+        server.client.flushall()
+        server.client.function_load(_SWEEP, replace=True)
+        self.lose()
+
+    def lose(self) -> None:
+        self._server.load(self._library)  # REPLACE empties the variable
+
+    def check(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
+        return wire.decode_check(self._numbers("check", wire.encode_check(calls, request_id), now_us))
+
+    def refund(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
+        wire.decode_refund(self._numbers("refund", wire.encode_refund(calls, request_id), now_us))
+
+    def touch(self, now_us: int, beat: NodeBeat) -> TouchReply:
+        return wire.decode_touch(self._call("touch", wire.encode_touch(beat), now_us))
+
+    def offer(self, now_us: int, demand: Mapping[str, int]) -> None:
+        self._call("offer", wire.encode_offer(demand), now_us)
+
+    def fetch_rules(self, now_us: int) -> tuple[int, bytes]:
+        return wire.decode_fetch_rules(self._call("fetch_rules", wire.encode_fetch_rules(), now_us))
+
+    def write(self, now_us: int, write: Write) -> WriteReply:
+        return wire.decode_write(self._call("write", wire.encode_write(write), now_us))
+
+    def collect(self, now_us: int) -> Collected:
+        return wire.decode_collect(self._call("collect", wire.encode_collect(), now_us))
+
+    def publish_rules(self, now_us: int, version: int, blob: bytes) -> None:
+        self._call("publish_rules", wire.encode_publish_rules(version, blob), now_us)
+
+    def states(self, now_us: int) -> States:
+        return {key: state for key, state in self._sweep(now_us).items() if "#" not in key}
+
+    def _sweep(self, now_us: int) -> dict[str, tuple[bytes, int]]:
+        """Delete what is due; what is left, and when it is due."""
+        flat = self._server.client.fcall("test_sweep", 0, now_us // 1000 + wire.TEST_EXPIRY_OFFSET_MS)
+        left: dict[str, tuple[bytes, int]] = {}
+        for key, state, time_ms in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+            assert time_ms > 0, f"{key!r} has no end"
+            left[key.decode()] = (state, time_ms - wire.TEST_EXPIRY_OFFSET_MS)
+        return left
+
+    def _call(self, function: str, encoded: wire.Encoded, now_us: int) -> list[int | bytes]:
+        self._sweep(now_us)
+        return self._server.call(self._library, function, encoded, now_us)
+
+    def _numbers(self, function: str, encoded: wire.Encoded, now_us: int) -> list[int]:
+        return [int(number) for number in self._call(function, encoded, now_us)]

@@ -1,0 +1,194 @@
+"""Python is the specification and Lua what runs: the same random sequence of everything, the same everything.
+
+Replies, stored bytes and expiries must be equal after every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from regional_limiter.model.enforcement import BASE, Write
+from regional_limiter.model.rule import Algorithm, Rate
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.store.base import BucketCall, NodeBeat, RuleTotals, Sharing
+from tests.contract.points import PythonPoint, RedisPoint
+from tests.contract.redis_server import RedisServer
+
+START_US = 20_000 * 86_400_000_000
+TIMES = ProtocolTimes.scaled(0.1)
+STEPS = 3000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+class Rules:
+    """The numbers of one random rule, which change now and then."""
+
+    def __init__(self, name: str, sharing: Sharing, algorithm: Algorithm) -> None:
+        self.name = name
+        self.sharing = sharing
+        self.algorithm = algorithm
+        self.numbers: dict[str, object] = {}
+
+    def change(self, random: Random) -> None:
+        self.numbers = {
+            "capacity": random.choice((0, 1, 3, 5, 20, 60, 1000, 70_000, 20_000_000)),
+            "regions": 1 if self.sharing is Sharing.WHOLE else random.choice((2, 3, 5)),
+            "largest_share": random.choice((10_000, 9_900, 7_000)) if self.sharing else 10_000,
+            "charge_denied": random.random() < 0.2,
+        }
+        if self.algorithm is Algorithm.TOKEN_BUCKET:
+            refill = random.choice(((1, 100), (10, 1), (1, 6000), (7, 30), (1, 86_400), (1000, 1), (3, 1000)))
+            self.numbers["refill"] = Rate(*refill)
+        else:
+            self.numbers["window_ms"] = random.choice((1000, 3000, 60_000))
+
+    def call(self, random: Random, base: tuple[int, int]) -> BucketCall:
+        capacity = self.numbers["capacity"]
+        assert isinstance(capacity, int)
+        few = random.choice((0, 1, 1, 1, 1, 2, 3, 10))
+        cost = random.choice((few, few, few, few, capacity // 2, capacity, capacity + 1, 2**31 - 1))
+        fields: dict[str, object] = {"refill": None, "window_ms": None, **self.numbers}
+        return BucketCall(
+            key=f"rl:{{tag}}:default/{self.name}:{random.choice('ab')}",
+            algorithm=self.algorithm,
+            cost=cost,
+            sharing=self.sharing,
+            domain=random.choice(("default", "default", "default", "other")),
+            base_version=base[0],
+            base=base[1],
+            **fields,  # type: ignore[arg-type]
+        )
+
+
+class World:
+    """Draws one step after another and takes it at both points."""
+
+    def __init__(self, seed: int, points: tuple[PythonPoint, RedisPoint]) -> None:
+        self.random = Random(seed)
+        self.points = points
+        self.now_us = START_US
+        self.rules = [
+            Rules("whole", Sharing.WHOLE, Algorithm.TOKEN_BUCKET),
+            Rules("static", Sharing.STATIC, Algorithm.TOKEN_BUCKET),
+            Rules("lent", Sharing.ADAPTIVE, Algorithm.TOKEN_BUCKET),
+            Rules("window", Sharing.WHOLE, Algorithm.FIXED_WINDOW),
+            Rules("split", Sharing.STATIC, Algorithm.FIXED_WINDOW),
+        ]
+        for rule in self.rules:
+            rule.change(self.random)
+        self.base = (0, 0)
+        self.session, self.version, self.until_us = 1, 0, 0
+        self.instance = ""
+        self.steps = (
+            (60, self.check),
+            (8, self.refund),
+            (14, self.write),
+            (2, self.node),
+            (2, self.agent),
+            (2, self.new_base),
+            (2, self.new_numbers),
+            (1, self.loss),
+        )
+
+    def both(self, name: str, *arguments: object) -> object:
+        ours, theirs = (getattr(point, name)(self.now_us, *arguments) for point in self.points)
+        assert theirs == ours, f"{name} {arguments}"
+        return ours
+
+    def step(self) -> None:
+        random = self.random
+        self.now_us += random.choice((0, 0, 300, 900, 5000, 5000, 20_000, 70_000, 70_123))
+        if random.random() < 0.02:
+            self.now_us += random.choice((150_000, 3_000_000, 70_000_000, -1, -1_500_000, -20_000_000))
+        self.points[0].purge(self.now_us)
+        weights, actions = zip(*self.steps, strict=True)
+        random.choices(actions, weights)[0]()
+        ours, theirs = (point.states(self.now_us) for point in self.points)
+        assert theirs == ours
+
+    def calls(self) -> list[BucketCall]:
+        some = self.random.sample(self.rules, self.random.choice((1, 1, 1, 2, 3)))
+        return [rule.call(self.random, self.base) for rule in some]
+
+    def request_id(self) -> str | None:
+        return self.random.choice("xyz") if self.random.random() < 0.1 else None
+
+    def check(self) -> None:
+        calls = self.calls()
+        for _ in range(self.random.choice((1, 1, 4))):
+            self.both("check", calls, self.request_id())
+
+    def refund(self) -> None:
+        self.both("refund", self.calls(), self.request_id())
+
+    def write(self) -> None:
+        random = self.random
+        self.version += random.choice((1, 1, 1, 1, 0))
+        if random.random() < 0.05:
+            self.session += 1
+        if random.random() < 0.8:
+            self.until_us = self.now_us + random.choice((50_000, 400_000, 2_000_000))
+        keys = random.sample(("a", "b"), random.choice((0, 1, 2)))
+        values = (BASE, 0, 30, 500, 3000, 7000, 10_000)
+        write = Write(
+            nonce=f"n{random.randrange(10**6)}",
+            instance=self.instance,
+            session=max(0, self.session - (random.random() < 0.05)),
+            version=self.version,
+            until_us=self.until_us,
+            extend=random.random() < 0.6,
+            leases={f"rl:{{tag}}:default/lent:{key}": random.choice(values) for key in keys},
+            all_known=random.random() < 0.5,
+            base_version=self.base[0] - (random.random() < 0.1),
+            bases={"default": self.base[1], "third": 5} if random.random() < 0.5 else {},
+        )
+        reply = self.both("write", write)
+        if random.random() < 0.95:
+            self.instance = reply.instance  # type: ignore[attr-defined]
+
+    def new_base(self) -> None:
+        self.base = (
+            self.base[0] + self.random.choice((0, 1, 1)),
+            self.random.choice((0, 20, 2000, 3333, 5000, 10_000)),
+        )
+
+    def new_numbers(self) -> None:
+        self.random.choice(self.rules).change(self.random)
+
+    def node(self) -> None:
+        totals = {"default/whole": RuleTotals(self.random.randrange(2**40), 1, 2, 3, 4)}
+        beat = NodeBeat(self.random.choice("mn"), "i", "127.0.0.1:1", 3, self.base[0], totals)
+        self.both("touch", beat)
+        self.both("offer", {f"k{self.random.randrange(9)}": self.random.randrange(2**31) for _ in range(3)})
+        self.both("fetch_rules")
+
+    def agent(self) -> None:
+        self.both("publish_rules", self.random.randrange(50), b"\x00\xff blob")
+        ours, theirs = (point.collect(self.now_us) for point in self.points)
+        assert theirs.demand == ours.demand
+        assert theirs.rules_version == ours.rules_version
+        assert sorted(theirs.beats, key=str) == sorted(ours.beats, key=str)
+
+    def loss(self) -> None:
+        if self.random.random() < 0.2:
+            for point in self.points:
+                point.lose()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_same_sequence_gives_the_same_replies_states_and_expiries(server: RedisServer, seed: int) -> None:
+    world = World(seed, (PythonPoint(TIMES), RedisPoint(server, TIMES)))
+    for number in range(STEPS // 2):
+        try:
+            world.step()
+        except AssertionError as difference:
+            difference.add_note(f"seed {seed}, step {number}")
+            raise
