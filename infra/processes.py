@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,12 +25,32 @@ KEEP_LOGS = 2
 LOG_BYTES_MOST = 8 * 1024 * 1024
 """An earlier log is cut to its last part of this size."""
 
+_ending = threading.Event()
+
 _children: dict[int, subprocess.Popen[bytes]] = {}
 """Our own children, so that the dead are buried: a zombie would look alive to others."""
 
 
 class StartFailed(Exception):
     """A process ended, or did not become ready, while it was being started.  Says which and shows its log."""
+
+
+def refuse_starts(refused: bool = True) -> None:
+    """From now on every start in this program fails, in every thread: what was begun is about to be ended."""
+    if refused:
+        _ending.set()
+    else:
+        _ending.clear()
+
+
+def check_wanted() -> None:
+    """Raises StartFailed when starts are refused."""
+    if _ending.is_set():
+        raise StartFailed("ended while it was being started")
+
+
+class Busy(StartFailed):
+    """Not to be touched now: somebody else starts or stops it, or it runs as something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +111,13 @@ class ProcessDirectory:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Only one of us starts and stops here at a time.  Raises StartFailed when somebody else does."""
+        """Only one of us starts and stops here at a time.  Raises Busy when somebody else does."""
         self.run.mkdir(parents=True, exist_ok=True)
         with (self.run / ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise StartFailed(f"{self.run.parent} is being started or stopped by another process") from None
+                raise Busy(f"{self.run.parent} is being started or stopped by another process") from None
             yield
 
     def start(
@@ -108,6 +129,7 @@ class ProcessDirectory:
         cwd: Path | None = None,
     ) -> Process:
         """Start ``command`` detached from us as ``name``.  If ``name`` runs already, that is the answer."""
+        check_wanted()
         running = self.find(name)
         if running is not None:
             return running
@@ -202,6 +224,7 @@ def wait_ready(
     """Wait until ``ready()``.  Raises StartFailed when the process ends first, or takes too long."""
     end = time.monotonic() + patience_s
     while not ready():
+        check_wanted()
         late = time.monotonic() >= end
         if late or not process.alive():
             what = f"was not ready within {patience_s:.0f} s" if late else "ended while it was being started"

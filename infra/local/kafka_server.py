@@ -17,7 +17,7 @@ from global_sync.transport.base import TransportUnavailable
 from global_sync.transport.kafka import KafkaOptions, KafkaTransport
 from infra.install import KafkaChoice
 from infra.local.layout import HOST, Layout
-from infra.processes import Process, ProcessDirectory, StartFailed, refuse_taken, wait_ready
+from infra.processes import Process, ProcessDirectory, StartFailed, check_wanted, refuse_taken, wait_ready
 
 NAME = "kafka"
 START_S = 60.0
@@ -63,9 +63,14 @@ def start_kafka(layout: Layout, choice: KafkaChoice, processes: ProcessDirectory
 async def _make_topics(bootstrap: str) -> None:
     """The transport makes what is missing when it starts."""
     transport = KafkaTransport(KafkaOptions(bootstrap, client_id="apportion-local"))
+    starting = asyncio.create_task(transport.start())
     try:
-        await asyncio.wait_for(transport.start(), START_S)
+        async with asyncio.timeout(START_S):
+            while not (await asyncio.wait({starting}, timeout=0.2))[0]:
+                check_wanted()
+            await starting
     finally:
+        starting.cancel()
         await transport.close()
 
 

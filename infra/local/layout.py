@@ -47,11 +47,11 @@ class Layout:
 
     @property
     def control_api_port(self) -> int:
-        return self.base_port
+        return self.base_port + 90
 
     @property
     def dashboard_port(self) -> int:
-        return self.base_port + 9
+        return self.base_port + 91
 
     @property
     def kafka_port(self) -> int:

@@ -22,6 +22,7 @@ app = typer.Typer(help="Deploy, look at, drain and stop one region.", no_args_is
 Config = Annotated[
     Path, typer.Option("--config", "-c", help="The region's TOML file.", exists=True, dir_okay=False)
 ]
+Wait = Annotated[float, typer.Option(min=0, max=600, help="Seconds to wait until all are ready.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 _errors = Console(stderr=True, highlight=False)
@@ -46,11 +47,18 @@ def _say(region: Region) -> Any:
 
 
 @app.command()
-def up(config: Config) -> None:
+def up(config: Config, wait: Wait = 15.0) -> None:
     """Start whatever does not run of the region, and wait until it answers."""
     with told_errors():
         region = Region(config)
-        region.up(_say(region))
+        left = region.up(_say(region), ready_s=wait)
+    if left:
+        _errors.print(
+            f"{', '.join(left)}: not ready yet. A node is ready once it knows its rules, a sync service once it"
+            " follows Kafka's log; see their /readyz and logs.",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 @app.command()

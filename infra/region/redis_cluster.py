@@ -21,7 +21,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from infra.processes import Process, ProcessDirectory, StartFailed, refuse_taken, stop, wait_ready
+from infra.processes import Process, ProcessDirectory, StartFailed, check_wanted, refuse_taken, stop, wait_ready
 from services.settings import OwnRedis, RedisSettings
 
 SLOTS = 16_384
@@ -230,6 +230,7 @@ class OwnCluster:
 
     def _until(self, end: float, what: str, step: Callable[[], bool]) -> None:
         while True:
+            check_wanted()
             problem = ""
             try:
                 if step():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import http.client
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from infra import install
-from infra.processes import Process, ProcessDirectory, StartFailed, refuse_taken, stop, wait_ready
+from infra.processes import Process, ProcessDirectory, StartFailed, check_wanted, refuse_taken, stop, wait_ready
 from infra.region.redis_cluster import OwnCluster
 from services.settings import RegionSettings, load_region
 
@@ -43,8 +44,12 @@ class Region:
 
     # ---- what callers do
 
-    def up(self, say: Say = silent) -> None:
-        """Start whatever does not run, and wait until it answers."""
+    def up(self, say: Say = silent, *, ready_s: float = 0.0) -> list[str]:
+        """Start whatever does not run, and wait until every process answers.
+
+        Then wait up to ``ready_s`` until all are ready too; those that are not.  (A node without rules, or a
+        sync service without Kafka, runs but is not ready.)
+        """
         self.settings.key_secret()
         with self.processes.locked():
             cluster = self._cluster()
@@ -54,9 +59,10 @@ class Region:
             say("nodes and sync service")
             started = {name: self._start(name) for name in self._service_names()}
             for name, process in started.items():
-                probe = f"{self._url(name)}/{'livez' if name == 'sync' else 'readyz'}"
-                wait_ready(self.processes, process, functools.partial(answers, probe), patience_s=SERVICE_READY_S)
-            say("ready")
+                lives = functools.partial(answers, f"{self._url(name)}/livez")
+                wait_ready(self.processes, process, lives, patience_s=SERVICE_READY_S)
+            say("runs")
+            return self._wait_all_ready(ready_s)
 
     def drain(self, say: Say = silent) -> list[str]:
         """End the nodes one after another, each when it has answered what it began; those that did not end."""
@@ -99,6 +105,15 @@ class Region:
         }
 
     # ---- how
+
+    def _wait_all_ready(self, patience_s: float) -> list[str]:
+        end = time.monotonic() + patience_s
+        while True:
+            check_wanted()
+            left = [name for name in self._service_names() if not answers(f"{self._url(name)}/readyz")]
+            if not left or time.monotonic() >= end:
+                return left
+            time.sleep(0.1)
 
     def _cluster(self) -> OwnCluster | None:
         redis = self.settings.redis
@@ -153,9 +168,9 @@ def answers(url: str, timeout_s: float = 1.0) -> bool:
         return False
 
 
-def up(config: Path, say: Say = silent) -> None:
+def up(config: Path, say: Say = silent, *, ready_s: float = 0.0) -> list[str]:
     """Start the region of the file ``config``; see :meth:`Region.up`."""
-    Region(config).up(say)
+    return Region(config).up(say, ready_s=ready_s)
 
 
 def status(config: Path) -> dict[str, Any]:

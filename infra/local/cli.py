@@ -1,0 +1,218 @@
+"""``apportion local``: the whole system on this machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from infra.local import local
+from infra.local.layout import Layout
+from infra.region.cli import AsJson, told_errors
+
+app = typer.Typer(
+    help="The whole system on this machine: Kafka, three regions, control API, dashboard, traffic.",
+    no_args_is_help=True,
+)
+
+Directory = Annotated[
+    Path, typer.Option("--dir", envvar="APPORTION_LOCAL_DIR", help="Where the system keeps its files; one each.")
+]
+RegionName = Annotated[str, typer.Argument(help="The region, such as ap-south.")]
+
+_words = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class _Steps:
+    """Tells each step with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def __call__(self, message: str) -> None:
+        _words.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/dim]  ", end="")
+        _words.print(message, markup=False)
+
+
+@app.command()
+def up(
+    directory: Directory = local.DEFAULT_DIRECTORY,
+    base_port: Annotated[int, typer.Option(help="It uses the 200 ports from here on.")] = 8100,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when it answers; end it with down.")
+    ] = False,
+    scale: Annotated[
+        float, typer.Option(help="All the share protocol's times by this; 0.33 is the least that stays calm.")
+    ] = 1.0,
+    rules: Annotated[Path | None, typer.Option(help="Rules to load (YAML).", exists=True, dir_okay=False)] = None,
+    traffic: Annotated[bool, typer.Option(help="Send checks that follow the sun around the regions.")] = True,
+) -> None:
+    """Start everything, show the addresses, and wait for Ctrl-C (or return, with --detach)."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    steps = _Steps()
+    ran_before = local.runs(directory)
+    try:
+        with told_errors():
+            layout = local.up(
+                directory, base_port=base_port, time_scale=scale, rules=rules, traffic=traffic, say=steps
+            )
+        _show_addresses(layout)
+        if detach:
+            return
+        _words.print("Ctrl-C ends it.")
+        local.wait_while_running(directory, steps)
+    except KeyboardInterrupt:
+        _end(directory, steps)
+        raise typer.Exit(130) from None
+    except typer.Exit as failed:
+        if failed.exit_code and not ran_before:
+            _end(directory, steps)
+        raise
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _end(directory: Path, steps: _Steps) -> None:
+    """End everything; a second Ctrl-C does not leave half of it behind."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _words.print("ending everything")
+    with told_errors():
+        local.down(directory, steps)
+
+
+@app.command()
+def down(directory: Directory = local.DEFAULT_DIRECTORY) -> None:
+    """End everything of the system, however much of it runs."""
+    with told_errors():
+        local.down(directory, _Steps())
+
+
+@app.command()
+def status(directory: Directory = local.DEFAULT_DIRECTORY, as_json: AsJson = False) -> None:
+    """Show addresses, processes and links.  Exit 1 when something does not answer."""
+    with told_errors():
+        told = local.status(directory)
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+    else:
+        _show(told)
+    if not told["ready"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def cut(region: RegionName, directory: Directory = local.DEFAULT_DIRECTORY) -> None:
+    """Make a region's link to Kafka a black hole: connections stay, nothing passes."""
+    with told_errors():
+        local.cut(directory, region)
+    _words.print(f"{region} is cut off; heal it with: apportion local heal {region}", markup=False)
+
+
+@app.command()
+def heal(region: RegionName, directory: Directory = local.DEFAULT_DIRECTORY) -> None:
+    """Let everything pass a region's link again."""
+    with told_errors():
+        local.heal(directory, region)
+    _words.print(f"{region} is linked", markup=False)
+
+
+@app.command()
+def slow(
+    region: RegionName,
+    delay_ms: Annotated[int, typer.Option("--ms", min=0, max=60_000, help="Milliseconds, each direction.")] = 150,
+    directory: Directory = local.DEFAULT_DIRECTORY,
+) -> None:
+    """Delay a region's link to Kafka."""
+    with told_errors():
+        local.slow(directory, region, delay_ms)
+    _words.print(f"{region} is {delay_ms} ms away, each direction", markup=False)
+
+
+@app.command()
+def logs(
+    name: Annotated[str | None, typer.Argument(help="Such as kafka, control_api or us-east/node-1.")] = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    directory: Directory = local.DEFAULT_DIRECTORY,
+) -> None:
+    """Show the end of a log, or the names of all."""
+    with told_errors():
+        known = local.logs(directory)
+    if name is None:
+        for one, path in known.items():
+            typer.echo(f"{one}\t{path}")
+        return
+    if name not in known:
+        _words.print(f"no log {name}; there are: {', '.join(known)}", markup=False)
+        raise typer.Exit(2)
+    tail = [shutil.which("tail") or "tail", "-n", str(lines), *(["-F"] if follow else []), str(known[name])]
+    raise typer.Exit(subprocess.run(tail, check=False).returncode)
+
+
+# ---- showing
+
+
+def _show_addresses(layout: Layout) -> None:
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    for region in layout.regions:
+        table.add_row(region, "  ".join(layout.node_urls(region)), f"sync {layout.sync_url(region)}")
+    table.add_row("control API", layout.control_api, f"docs {layout.control_api}/docs")
+    table.add_row("dashboard", layout.dashboard, "")
+    table.add_row("Kafka", layout.hub_bootstrap, layout.kafka)
+    _words.print()
+    _words.print(table)
+    node = layout.node_urls(layout.regions[0])[0]
+    check = json.dumps({"client_key": "user:42", "resource": "GET /items"})
+    rule = json.dumps(
+        {
+            "match": {"resource": "POST /orders", "tier": "free"},
+            "algorithm": "token_bucket",
+            "capacity": 20,
+            "refill_per_second": 10,
+        }
+    )
+    _words.print("\nTry:")
+    for line in (
+        f"curl -s {node}/v1/check -d '{check}'",
+        f"curl -s {layout.control_api}/v1/status",
+        f"curl -s -X PUT {layout.control_api}/rules/orders-free -H 'content-type: application/json' -d '{rule}'",
+    ):
+        _words.print(f"  {line}", markup=False)
+    _words.print()
+
+
+def _show(told: dict[str, Any]) -> None:
+    table = Table(title=told["directory"])
+    for column in ("region", "link", "nodes", "sync service", "Redis"):
+        table.add_column(column)
+    for name, region in told["regions"].items():
+        nodes = zip(region["nodes"], region["nodes_ready"], strict=True)
+        servers = [server for server in region["redis"] if "port" in server]
+        serving = sum(1 for server in servers if server["state"] == "ok")
+        table.add_row(
+            name,
+            region["link"] + (f" {region['link_delay_ms']} ms" if region["link_delay_ms"] else ""),
+            "\n".join(f"{url} {'ready' if ready else 'not ready'}" for url, ready in nodes),
+            f"{region['sync']} {'ready' if region['sync_ready'] else 'not ready'}",
+            f"{serving} of {len(servers)} ok",
+        )
+    Console(soft_wrap=True).print(table)
+    for name in ("control_api", "dashboard"):
+        pid = told["pids"][name]
+        typer.echo(f"{name:<12} {told[name]}  {f'pid {pid}' if pid else 'does not run'}")
+    kafka = told["kafka"]
+    typer.echo(
+        f"{'kafka':<12} {kafka['bootstrap']}  {kafka['kind']}" + (f" pid {kafka['pid']}" if kafka["pid"] else "")
+    )

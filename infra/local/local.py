@@ -1,0 +1,320 @@
+"""A whole Apportion on this machine: Kafka, links, regions, control API, dashboard, traffic.
+
+Every region is started by ``infra.region`` from a file, as a real one is.  Several systems live side by side,
+each with its own directory and base port.  Processes are detached: they run until ``down``.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from infra import install
+from infra.local.hub import RULES, load_rules, regions_of, wait_for_rules
+from infra.local.kafka_server import start_kafka
+from infra.local.layout import DEFAULT_REGIONS, HOST, Layout, load_layout
+from infra.local.link_proxy import command
+from infra.processes import (
+    Busy,
+    Process,
+    ProcessDirectory,
+    StartFailed,
+    refuse_starts,
+    refuse_taken,
+    stop,
+    wait_ready,
+)
+from infra.region.region import Region, Say, answers, silent
+from services.settings import InvalidSettings
+
+DEFAULT_DIRECTORY = Path(".local") / "default"
+SERVICE_READY_S = 40.0
+HUB_SERVICES = ("control_api", "dashboard")
+
+
+def up(
+    directory: Path = DEFAULT_DIRECTORY,
+    *,
+    base_port: int = 8100,
+    time_scale: float = 1.0,
+    rules: Path | None = None,
+    traffic: bool = True,
+    say: Say = silent,
+    last_resort: bool = True,
+    services: str = "services",
+) -> Layout:
+    """Start whatever does not run of the system in ``directory``, and wait until it answers; its layout.
+
+    ``rules``: loaded into domain ``default``; without it the example set, unless the domain has one.
+    ``last_resort`` False refuses a Kafka that is none.  Raises StartFailed, InstallFailed; what did start then
+    still runs (``down`` ends it).
+    """
+    refuse_starts(False)
+    directory = directory.resolve()
+    processes = ProcessDirectory(directory)
+    with processes.locked():
+        install.redis_server(say)
+        kafka = install.kafka(say, last_resort=last_resort)
+        regions = regions_of(rules or RULES) or DEFAULT_REGIONS
+        try:
+            layout = Layout(directory, base_port, regions, time_scale, kafka.kind, kafka.bootstrap)
+        except ValueError as error:
+            raise StartFailed(str(error)) from None
+        _refuse_other(layout)
+        layout.save()
+        starting: dict[str, Callable[[], None]] = {
+            "hub": functools.partial(_start_hub, layout, kafka, processes, services, say),
+            **{region: functools.partial(_start_region, layout, region, services, say) for region in regions},
+        }
+        _all_at_once(starting)
+        say("rules")
+        version = load_rules(layout, rules or RULES, replace=rules is not None)
+        late = wait_for_rules(layout, version)
+        if late:
+            say(f"these nodes do not use the rules yet: {', '.join(late)}")
+        if traffic:
+            start_traffic(layout)
+        say("ready")
+    return layout
+
+
+def down(directory: Path = DEFAULT_DIRECTORY, say: Say = silent) -> None:
+    """End everything of the system in ``directory``, however much of it runs."""
+    directory = directory.resolve()
+    if not directory.exists():
+        return
+    processes = ProcessDirectory(directory)
+    layout = load_layout(directory)
+    with processes.locked():
+        say("traffic, dashboard, control API")
+        stop(_named(processes, ("traffic", *HUB_SERVICES)), patience_s=8.0)
+        if layout is not None and layout.has_links:
+            for region in layout.regions:
+                _try_link(layout, f"heal {region}")  # a cut region would say its last word into a black hole
+        say("regions")
+        places = [place for place in directory.iterdir() if (place / "run").is_dir()]
+        _all_at_once({place.name: functools.partial(_stop_region, place, say) for place in places})
+        say("Kafka")
+        stop(processes.running().values(), patience_s=15.0)
+        processes.forget(processes.known())
+        say("stopped")
+
+
+def status(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Any]:
+    """What runs: addresses, pids (None: does not run), links.  Raises StartFailed when there is no system."""
+    layout = _layout(directory)
+    processes = ProcessDirectory(layout.directory)
+    links = _try_link(layout, "status") if layout.has_links else {}
+    with ThreadPoolExecutor(len(layout.regions)) as pool:
+        regions = dict(pool.map(functools.partial(_region_status, layout, links), layout.regions))
+    hub = {name: processes.find(name) for name in ("kafka", "link_proxy", *HUB_SERVICES, "traffic")}
+    pids = {name: process.pid if process else None for name, process in hub.items()}
+    return {
+        "directory": str(layout.directory),
+        "base_port": layout.base_port,
+        "time_scale": layout.time_scale,
+        "regions": regions,
+        "control_api": layout.control_api,
+        "dashboard": layout.dashboard,
+        "kafka": {"kind": layout.kafka, "bootstrap": layout.hub_bootstrap, "pid": pids["kafka"]},
+        "pids": pids,
+        "ready": all(region["ready"] for region in regions.values())
+        and answers(f"{layout.control_api}/readyz", timeout_s=5.0),
+    }
+
+
+def cut(directory: Path, region: str) -> None:
+    """Make the region's link to Kafka a black hole.  Raises StartFailed where that cannot be done."""
+    _command_link(directory, f"cut {region}")
+
+
+def heal(directory: Path, region: str) -> None:
+    """Let everything pass the region's link again, without delay."""
+    _command_link(directory, f"heal {region}")
+
+
+def slow(directory: Path, region: str, delay_ms: int) -> None:
+    """Delay each direction of the region's link."""
+    _command_link(directory, f"slow {region} {delay_ms}")
+
+
+def runs(directory: Path) -> bool:
+    """Whether anything of the system in ``directory`` runs."""
+    layout = load_layout(directory)
+    return layout is not None and any(ProcessDirectory(place).running() for place in _places(layout).values())
+
+
+def logs(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Path]:
+    """Every log of the system by ``kafka``, ``control_api``, ``REGION/node-1``, …"""
+    layout = _layout(directory)
+    return {
+        f"{prefix}{log.stem}": log
+        for prefix, place in _places(layout).items()
+        for log in sorted((place / "logs").glob("*.log"))
+    }
+
+
+def start_traffic(layout: Layout) -> Process:
+    """Start the traffic generator unless it runs."""
+    command_line = [sys.executable, "-m", "infra.local.traffic", "--dir", str(layout.directory)]
+    return ProcessDirectory(layout.directory).start("traffic", command_line)
+
+
+def ended(directory: Path) -> list[str]:
+    """The processes that were started, not ended by us, and do not run any more."""
+    layout = _layout(directory)
+    gone = []
+    for prefix, place in _places(layout).items():
+        processes = ProcessDirectory(place)
+        gone += [f"{prefix}{name}" for name in processes.known() if processes.find(name) is None]
+    return gone
+
+
+# ---- starting
+
+
+def _refuse_other(layout: Layout) -> None:
+    """A running system is completed, but not moved to other ports or times."""
+    before = load_layout(layout.directory)
+    if before is None or before == layout:
+        return
+    if runs(layout.directory):
+        raise Busy(
+            f"{layout.directory} runs with base port {before.base_port}, scale {before.time_scale}, Kafka"
+            f" {before.kafka} and regions {', '.join(before.regions)}: stop it first, or use another --dir"
+        )
+
+
+def _start_hub(
+    layout: Layout, kafka: install.KafkaChoice, processes: ProcessDirectory, services: str, say: Say
+) -> None:
+    if layout.has_links and processes.find("link_proxy") is None:
+        for port in (layout.links_port, *(layout.link_port(region) for region in layout.regions)):
+            refuse_taken(HOST, port)
+        proxy = [sys.executable, "-m", "infra.local.link_proxy", str(layout.links_config)]
+        processes.start("link_proxy", proxy)
+    say("Kafka")
+    start_kafka(layout, kafka, processes)
+    say("Kafka ready; control API and dashboard")
+    probes = {"control_api": f"{layout.control_api}/livez", "dashboard": f"{layout.dashboard}/livez"}
+    started = {}
+    for name in HUB_SERVICES:
+        if (running := processes.find(name)) is None:
+            refuse_taken(HOST, layout.control_api_port if name == "control_api" else layout.dashboard_port)
+        module = [sys.executable, "-m", f"{services}.{name}", "--config", str(layout.hub_config)]
+        started[name] = running or processes.start(name, module)
+    for name, process in started.items():
+        wait_ready(processes, process, functools.partial(answers, probes[name]), patience_s=SERVICE_READY_S)
+    say("control API and dashboard ready")
+
+
+def _start_region(layout: Layout, region: str, services: str, say: Say) -> None:
+    Region(layout.region_config(region), services=services).up(lambda message: say(f"{region}: {message}"))
+
+
+def _all_at_once(work: dict[str, Callable[[], None]]) -> None:
+    """Do all of it side by side, to its end.  Raises the first failure once everything has ended."""
+    if not work:
+        return
+    with ThreadPoolExecutor(len(work)) as pool:
+        futures = [pool.submit(one) for one in work.values()]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            refuse_starts()  # the others need not go on
+            raise
+
+
+# ---- stopping
+
+
+def _stop_region(place: Path, say: Say) -> None:
+    tell = functools.partial(_tell_region, say, place.name)
+    try:
+        Region(place / "region.toml").down(tell)
+    except InvalidSettings:
+        # Its file is gone or broken; its processes are still known.
+        processes = ProcessDirectory(place)
+        stop(processes.running().values())
+        processes.forget(processes.known())
+
+
+def _tell_region(say: Say, region: str, message: str) -> None:
+    say(f"{region}: {message}")
+
+
+def _named(processes: ProcessDirectory, names: Iterable[str]) -> list[Process]:
+    found = [processes.find(name) for name in names]
+    return [process for process in found if process is not None]
+
+
+# ---- telling
+
+
+def _layout(directory: Path) -> Layout:
+    layout = load_layout(directory)
+    if layout is None:
+        raise StartFailed(f"no local system in {directory}: start one with up")
+    return layout
+
+
+def _places(layout: Layout) -> dict[str, Path]:
+    """Where pid files and logs are, by what comes before a process's name."""
+    return {"": layout.directory, **{f"{region}/": layout.directory / region for region in layout.regions}}
+
+
+def _region_status(layout: Layout, links: dict[str, Any], region: str) -> tuple[str, dict[str, Any]]:
+    told = Region(layout.region_config(region)).status()
+    link = links.get(region, {"link": "down" if layout.has_links else "direct", "delay_ms": 0})
+    return region, {
+        "nodes": [node["url"] for node in told["nodes"]],
+        "node_pids": [node["pid"] for node in told["nodes"]],
+        "sync": told["sync"]["url"],
+        "sync_pid": told["sync"]["pid"],
+        "redis": told["redis"],
+        "link": link["link"],
+        "link_delay_ms": link["delay_ms"],
+        "config": str(layout.region_config(region)),
+        "nodes_ready": [node["ready"] for node in told["nodes"]],
+        "sync_ready": told["sync"]["ready"],
+        "ready": all(node["ready"] for node in told["nodes"]),
+    }
+
+
+# ---- links
+
+
+def _try_link(layout: Layout, line: str) -> dict[str, Any]:
+    """The proxy's answer; nothing when it does not run."""
+    try:
+        return command(layout.links_port, line)
+    except (OSError, ValueError):
+        return {}
+
+
+def _command_link(directory: Path, line: str) -> None:
+    layout = _layout(directory)
+    if not layout.has_links:
+        raise StartFailed(f"links can be steered with Apache Kafka only; this system uses {layout.kafka}")
+    try:
+        command(layout.links_port, line)
+    except ValueError as error:
+        raise StartFailed(str(error)) from None
+    except OSError as error:
+        raise StartFailed(f"the links do not answer on port {layout.links_port}: {error}") from None
+
+
+def wait_while_running(directory: Path, say: Say, *, every_s: float = 2.0) -> None:
+    """Never return; say once of each process that it has ended."""
+    told: set[str] = set()
+    while True:
+        time.sleep(every_s)
+        for name in set(ended(directory)) - told:
+            told.add(name)
+            say(f"{name} has ended")
