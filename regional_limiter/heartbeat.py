@@ -70,8 +70,12 @@ class Heartbeat:
         self._loop_task.cancel()
         await asyncio.gather(self._loop_task, *self._touching.values(), return_exceptions=True)
         self._loop_task = None
+        try:
+            points = list(self._answers) or await self._store.points()
+        except StoreUnavailable:
+            points = []
         beat = self._beat()
-        await asyncio.gather(*(self._touch(point, beat) for point in list(self._answers)))
+        await asyncio.gather(*(self._touch(point, beat) for point in points))
 
     async def _run(self) -> None:
         next_at = monotonic()

@@ -1,0 +1,81 @@
+"""A store that answers what a test says, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from regional_limiter.model.decision import Reason, ShareKind, Verdict
+from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.keys import rule_of
+from regional_limiter.store.base import BucketCall, NodeBeat, TouchReply
+
+POINT = "10.0.0.1:7001/v"
+
+Outcome = Verdict | StoreUnavailable
+
+
+def allow(remaining: int = 5, share: int = 10_000, kind: ShareKind = ShareKind.WHOLE, **left: int) -> Verdict:
+    return Verdict(True, Reason.OK, remaining, 0, 1000, share, kind, **left)
+
+
+def deny(retry_after_ms: int | None = 500, reason: Reason = Reason.LIMITED) -> Verdict:
+    return Verdict(False, reason, 0, retry_after_ms, 1000)
+
+
+@dataclass
+class FakeStore:
+    """``says``: rule id -> outcome.  A group with a failing rule fails as a whole."""
+
+    says: dict[str, Outcome] = field(default_factory=dict)
+    default: Outcome = field(default_factory=allow)
+    checks: list[tuple[list[BucketCall], str | None]] = field(default_factory=list)
+    refunds: list[tuple[list[BucketCall], str | None]] = field(default_factory=list)
+    offers: list[tuple[str, dict[str, int]]] = field(default_factory=list)
+    beats: list[NodeBeat] = field(default_factory=list)
+    refund_error: Exception | None = None
+    touch_error: Exception | None = None
+    reply: TouchReply = field(default_factory=lambda: TouchReply(0, -1, -1, {}, 1))
+    blob: bytes = b""
+    stuck: asyncio.Event | None = None
+    on_touch: Callable[[], None] = lambda: None
+    offered: asyncio.Event = field(default_factory=asyncio.Event)
+    touched: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
+        self.checks.append((list(calls), request_id))
+        if self.stuck is not None:
+            await self.stuck.wait()
+        verdicts = []
+        for call in calls:
+            outcome = self.says.get(rule_of(call.key)[1], self.default)
+            if isinstance(outcome, StoreUnavailable):
+                raise outcome
+            verdicts.append(outcome)
+        return verdicts
+
+    async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
+        self.refunds.append((list(calls), request_id))
+        if self.refund_error is not None:
+            raise self.refund_error
+
+    async def points(self) -> Sequence[str]:
+        return [POINT]
+
+    async def touch(self, point: str, beat: NodeBeat) -> TouchReply:
+        self.beats.append(beat)
+        self.touched.set()
+        if self.touch_error is not None:
+            raise self.touch_error
+        return self.reply
+
+    async def offer(self, point: str, demand: Mapping[str, int]) -> None:
+        self.offers.append((point, dict(demand)))
+        self.offered.set()
+
+    async def fetch_rules(self, point: str) -> tuple[int, bytes]:
+        return self.reply.rules_version, self.blob
+
+    async def close(self) -> None:
+        pass

@@ -1,0 +1,381 @@
+"""A node's limiter over a store that says what the test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regional_limiter.limiter import Limiter
+from regional_limiter.model.decision import Check, Reason, ShareKind
+from regional_limiter.model.errors import InvalidCheck, StoreUnavailable
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.store.base import Sharing, TouchReply
+from tests.unit.limiter_store import FakeStore, allow, deny
+
+TIMES = ProtocolTimes.scaled(0.05)
+DOWN = StoreUnavailable("timeout")
+NEVER_SENT = StoreUnavailable("disconnected", may_have_run=False)
+
+
+def rule(rule_id: str, **fields: Any) -> dict[str, Any]:
+    return {"id": rule_id, "match": {}, "key": ["client_key"], "capacity": 10, "refill": "1/s", **fields}
+
+
+def blob_of(*rules: dict[str, Any], version: int = 1, domain: str = "default") -> bytes:
+    document = {"domain": domain, "regions": {"us": 1, "eu": 1}, "rules": list(rules)}
+    return json.dumps({"version": version, "sets": {domain: {"version": version, "document": document}}}).encode()
+
+
+def check(client: str = "alice", cost: int = 1, **more: Any) -> Check:
+    return Check("default", {"client_key": client, "resource": "GET /", **more.pop("attributes", {})}, cost, **more)
+
+
+def limiter_of(store: FakeStore, directory: Path, **more: Any) -> Limiter:
+    return Limiter("us", store, b"0123456789abcdef", directory, TIMES, node="n1", **more)
+
+
+@asynccontextmanager
+async def running(
+    store: FakeStore, directory: Path, blob: bytes | None, bases: dict[str, Any] | None = None, **more: Any
+) -> AsyncIterator[Limiter]:
+    """A limiter that finds ``blob`` and ``bases`` on its disk."""
+    own = directory / "node-n1"
+    own.mkdir(parents=True, exist_ok=True)
+    if blob is not None:
+        (own / "rules.json").write_bytes(blob)
+    if bases is not None:
+        (own / "bases.json").write_text(json.dumps(bases))
+    limiter = limiter_of(store, directory, **more)
+    await limiter.start()
+    try:
+        yield limiter
+    finally:
+        await limiter.stop()
+
+
+async def until(holds: Callable[[], bool], store: FakeStore) -> None:
+    """Wait over touches until ``holds()``."""
+    async with asyncio.timeout(5):
+        while not holds():
+            store.touched.clear()
+            await store.touched.wait()
+            await asyncio.sleep(0)
+
+
+# ---- several rules
+
+
+async def test_no_matching_rule_asks_nobody(tmp_path: Path) -> None:
+    store = FakeStore()
+    async with running(store, tmp_path, blob_of(rule("a", match={"resource": "POST /"}))) as limiter:
+        answer = await limiter.check(check())
+    assert (answer.reason, store.checks) == (Reason.NO_RULE, [])
+
+
+async def test_rules_of_one_client_are_one_call(tmp_path: Path) -> None:
+    store = FakeStore()
+    async with running(store, tmp_path, blob_of(rule("a"), rule("b"))) as limiter:
+        await limiter.check(check())
+    assert [[call.key.rpartition(":")[0][-9:] for call in calls] for calls, _ in store.checks] == [
+        ["default/a", "default/b"]
+    ]
+
+
+async def test_what_another_slot_charged_is_given_back_when_one_denies(tmp_path: Path) -> None:
+    store = FakeStore({"b": deny(700), "a": allow(4)})
+    async with running(store, tmp_path, blob_of(rule("a"), rule("b", key=["resource"]))) as limiter:
+        answer = await limiter.check(check(cost=3, request_id="r1"))
+    assert (answer.allowed, answer.rule, answer.retry_after_ms) == (False, "b", 700)
+    assert [([call.key for call in calls], request) for calls, request in store.refunds] == [
+        ([store.checks[0][0][0].key], "r1")
+    ]
+    assert answer.verdicts[0].verdict.remaining == 7
+
+
+async def test_a_rule_that_charges_denials_keeps_its_charge(tmp_path: Path) -> None:
+    store = FakeStore({"b": deny()})
+    rules = blob_of(rule("a", charge_denied=True), rule("b", key=["resource"]))
+    async with running(store, tmp_path, rules) as limiter:
+        await limiter.check(check())
+    assert store.refunds == []
+
+
+async def test_a_refund_that_fails_is_counted_and_changes_no_answer(tmp_path: Path) -> None:
+    store = FakeStore({"b": deny()}, refund_error=DOWN)
+    async with running(store, tmp_path, blob_of(rule("a"), rule("b", key=["resource"]))) as limiter:
+        assert not (await limiter.check(check())).allowed
+        await limiter.stop()
+        assert limiter.status().refunds_dropped == 1
+
+
+async def test_a_peek_costs_nothing_and_names_no_request(tmp_path: Path) -> None:
+    store = FakeStore()
+    async with running(store, tmp_path, blob_of(rule("a"))) as limiter:
+        await limiter.peek(check(cost=5, request_id="r1"))
+    assert [(calls[0].cost, request) for calls, request in store.checks] == [(0, None)]
+    assert store.beats[-1].usage == {}
+
+
+# ---- without the store
+
+
+async def test_a_store_that_fails_is_answered_by_the_rule_and_counted(tmp_path: Path) -> None:
+    store = FakeStore(
+        {"local": NEVER_SENT, "open": DOWN, "closed": DOWN},
+    )
+    rules = blob_of(
+        *(
+            rule(mode, match={"resource": mode}, on_store_failure=mode, capacity=1, refill="1/h")
+            for mode in ("local", "open", "closed")
+        )
+    )
+    async with running(store, tmp_path, rules) as limiter:
+
+        async def ask(mode: str) -> tuple[bool, Reason, bool]:
+            answer = await limiter.check(check(attributes={"resource": mode}))
+            return answer.allowed, answer.reason, answer.degraded
+
+        assert [await ask("local") for _ in range(2)] == [(True, Reason.OK, True), (False, Reason.LIMITED, True)]
+        assert [await ask("open") for _ in range(2)] == [(True, Reason.OK, True)] * 2
+        assert await ask("closed") == (False, Reason.STORE_UNAVAILABLE, True)
+        assert limiter.status().degraded == {"disconnected": 2, "timeout": 3}
+    assert store.beats[-1].usage["default/local"].degraded == 2
+
+
+async def test_one_slot_down_leaves_the_other_to_the_store(tmp_path: Path) -> None:
+    store = FakeStore({"a": DOWN, "b": deny(700)})
+    async with running(store, tmp_path, blob_of(rule("a", capacity=1), rule("b", key=["resource"]))) as limiter:
+        first = await limiter.check(check())
+        store.says["b"] = allow()
+        second = await limiter.check(check())
+    assert (first.allowed, first.rule, first.degraded) == (False, "b", True)
+    # The local bucket was not charged for what the other rule denied.
+    assert second.allowed
+
+
+async def test_a_store_that_is_stuck_is_given_up_at_the_deadline(tmp_path: Path) -> None:
+    store = FakeStore(stuck=asyncio.Event())
+    async with running(store, tmp_path, blob_of(rule("a")), deadline_s=0.01) as limiter:
+        answer = await limiter.check(check())
+        assert (answer.allowed, answer.degraded) == (True, True)
+        assert limiter.status().degraded == {"deadline": 1}
+
+
+async def test_an_unexpected_error_is_never_an_allow(tmp_path: Path) -> None:
+    store = FakeStore()
+    async with running(store, tmp_path, blob_of(rule("a"))) as limiter:
+        store.says = None  # type: ignore[assignment]
+        with pytest.raises(AttributeError):
+            await limiter.check(check())
+
+
+async def test_an_undelivered_refund_is_told(tmp_path: Path) -> None:
+    store = FakeStore(refund_error=DOWN)
+    async with running(store, tmp_path, blob_of(rule("a"))) as limiter:
+        with pytest.raises(StoreUnavailable):
+            await limiter.refund(check())
+
+
+# ---- validation
+
+
+@pytest.mark.parametrize("cost", [-1, 2**31, 1.0, True, "1", None])
+async def test_a_cost_that_is_no_count_of_tokens_is_refused(tmp_path: Path, cost: Any) -> None:
+    async with running(FakeStore(), tmp_path, blob_of(rule("a"))) as limiter:
+        with pytest.raises(InvalidCheck) as caught:
+            await limiter.check(check(cost=cost))
+    assert caught.value.field == "cost"
+
+
+@pytest.mark.parametrize("value", ["x" * 1025, "é" * 513, "\ud800"])
+async def test_a_value_that_is_too_long_or_no_text_is_refused(tmp_path: Path, value: str) -> None:
+    async with running(FakeStore(), tmp_path, blob_of(rule("a"))) as limiter:
+        with pytest.raises(InvalidCheck) as caught:
+            await limiter.check(check(client=value))
+    assert caught.value.field == "client_key"
+
+
+@pytest.mark.parametrize("value", ["a b", "a\n", "{x}", "u:1", "🙂", "x" * 1024, "é" * 512])
+async def test_any_text_within_the_bound_is_a_key(tmp_path: Path, value: str) -> None:
+    store = FakeStore()
+    async with running(store, tmp_path, blob_of(rule("a"))) as limiter:
+        assert (await limiter.check(check(client=value))).allowed
+        await limiter.check(check(client=value + "."[: 1024 - len(value.encode())]))
+    assert len({calls[0].key for calls, _ in store.checks}) == (1 if len(value.encode()) == 1024 else 2)
+
+
+# ---- rules
+
+
+async def test_a_node_without_rules_is_not_ready(tmp_path: Path) -> None:
+    async with running(FakeStore(), tmp_path, None) as limiter:
+        assert not limiter.ready
+
+
+async def test_a_node_whose_store_is_down_starts_from_its_disk(tmp_path: Path) -> None:
+    store = FakeStore(default=DOWN, touch_error=DOWN)
+    bases = {"base_version": 3, "bases": {"default": 5000}}
+    async with running(store, tmp_path, blob_of(rule("a"), version=9), bases) as limiter:
+        assert limiter.ready
+        assert (await limiter.check(check())).degraded
+        status = limiter.status()
+    assert (status.rules_version, status.base_version) == (9, 3)
+
+
+async def test_newer_rules_of_a_point_are_on_disk_and_in_force(tmp_path: Path) -> None:
+    store = FakeStore(blob=blob_of(rule("a", capacity=77), version=4), reply=TouchReply(0, 4, -1, {}, 1))
+    async with running(store, tmp_path, blob_of(rule("a"), version=3)) as limiter:
+        await until(lambda: limiter.status().rules_version == 4, store)
+        assert (await limiter.check(check())).limit == 77
+        await until(lambda: store.beats[-1].rules_version == 4, store)
+    assert json.loads((tmp_path / "node-n1" / "rules.json").read_bytes())["version"] == 4
+
+
+async def test_kgateway_2832_a_refused_set_leaves_the_old_one_in_force(tmp_path: Path) -> None:
+    store = FakeStore(blob=blob_of(rule("a"), rule("a"), version=4), reply=TouchReply(0, 4, -1, {}, 1))
+    async with running(store, tmp_path, blob_of(rule("a", capacity=33), version=3)) as limiter:
+        await until(lambda: limiter.status().refused_sets > 0, store)
+        assert (await limiter.check(check())).limit == 33
+        seen = len(store.beats)
+        await until(lambda: len(store.beats) > seen + 3, store)
+        assert (limiter.status().rules_version, limiter.status().refused_sets) == (3, 1)
+    assert json.loads((tmp_path / "node-n1" / "rules.json").read_bytes())["version"] == 3
+
+
+@pytest.mark.parametrize("bad", [blob_of(rule("a"), rule("a")), b"{", b'{"version": 1}', b"[]", b"\xff"])
+async def test_kgateway_2832_a_cold_start_with_only_a_bad_set_is_not_ready(tmp_path: Path, bad: bytes) -> None:
+    async with running(FakeStore(), tmp_path, bad) as limiter:
+        assert not limiter.ready
+        assert limiter.status().refused_sets == 1
+
+
+async def test_one_domain_refused_does_not_keep_the_others_back(tmp_path: Path) -> None:
+    good = json.loads(blob_of(rule("a", capacity=50), version=4))
+    good["sets"]["other"] = json.loads(blob_of(rule("a"), rule("a"), domain="other"))["sets"]["other"]
+    store = FakeStore(blob=json.dumps(good).encode(), reply=TouchReply(0, 4, -1, {}, 1))
+    async with running(store, tmp_path, blob_of(rule("a"), version=3)) as limiter:
+        await until(lambda: limiter.status().refused_sets > 0, store)
+        assert (await limiter.check(check())).limit == 50
+
+
+async def test_a_set_under_the_name_of_another_domain_is_refused(tmp_path: Path) -> None:
+    stray = json.loads(blob_of(rule("a")))
+    stray["sets"] = {"other": stray["sets"]["default"]}
+    async with running(FakeStore(), tmp_path, json.dumps(stray).encode()) as limiter:
+        assert not limiter.ready
+
+
+# ---- bases
+
+
+GLOBAL = {"scope": "global", "capacity": 100, "refill": "10/s"}
+
+
+async def test_bases_travel_with_the_calls_of_global_rules(tmp_path: Path) -> None:
+    store = FakeStore()
+    rules = blob_of(rule("g", **GLOBAL), rule("s", distribution="static", **GLOBAL), rule("r"))
+    async with running(store, tmp_path, rules, {"base_version": 3, "bases": {"default": 4000}}) as limiter:
+        await limiter.check(check())
+    called = {
+        call.sharing: (call.base_version, call.base, call.regions, call.largest_share)
+        for call in store.checks[0][0]
+    }
+    assert called == {
+        Sharing.ADAPTIVE: (3, 4000, 2, 9900),
+        Sharing.STATIC: (3, 4000, 2, 9900),
+        Sharing.WHOLE: (0, 10_000, 1, 10_000),
+    }
+
+
+async def test_before_any_base_is_known_a_region_has_none(tmp_path: Path) -> None:
+    store = FakeStore()
+    async with running(store, tmp_path, blob_of(rule("g", **GLOBAL))) as limiter:
+        await limiter.check(check())
+        assert limiter.status().base_version == -1
+    assert [(call.base_version, call.base) for call in store.checks[0][0]] == [(0, 0)]
+    assert store.beats[-1].base_version == -1
+
+
+async def test_newer_bases_are_on_disk_before_a_beat_says_so(tmp_path: Path) -> None:
+    store = FakeStore(reply=TouchReply(0, -1, 7, {"default": 6000}, 1))
+    on_disk: list[tuple[int, bool]] = []
+    path = tmp_path / "node-n1" / "bases.json"
+    async with running(store, tmp_path, blob_of(rule("g", **GLOBAL))) as limiter:
+        original = store.touch
+
+        async def touch(point: str, beat: Any) -> TouchReply:
+            on_disk.append((beat.base_version, path.exists()))
+            return await original(point, beat)
+
+        store.touch = touch  # type: ignore[method-assign]
+        await until(lambda: bool(on_disk) and on_disk[-1][0] == 7, store)
+        await limiter.check(check())
+    assert all(exists for version, exists in on_disk if version == 7)
+    assert (store.checks[-1][0][0].base_version, store.checks[-1][0][0].base) == (7, 6000)
+
+
+async def test_bases_that_cannot_be_stored_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, content: bytes) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("regional_limiter.node_files.replace_file", fail)
+    store = FakeStore(reply=TouchReply(0, -1, 7, {"default": 6000}, 1))
+    async with running(store, tmp_path, blob_of(rule("g", **GLOBAL))) as limiter:
+        seen = len(store.beats)
+        await until(lambda: len(store.beats) > seen + 3, store)
+        assert limiter.status().base_version == -1
+    assert all(beat.base_version == -1 for beat in store.beats)
+
+
+# ---- usage and demand
+
+
+async def test_a_rule_counts_only_what_it_was_charged_for(tmp_path: Path) -> None:
+    store = FakeStore({"b": deny()})
+    async with running(store, tmp_path, blob_of(rule("a"), rule("b"))) as limiter:
+        await limiter.check(check(cost=3))
+        store.says["b"] = allow()
+        await limiter.check(check(cost=2))
+    usage = store.beats[-1].usage
+    assert (usage["default/a"].allowed, usage["default/a"].allowed_cost, usage["default/a"].denied) == (1, 2, 0)
+    assert (usage["default/b"].allowed, usage["default/b"].denied, usage["default/b"].denied_cost) == (1, 1, 3)
+
+
+async def test_the_last_beat_holds_the_last_totals(tmp_path: Path) -> None:
+    store = FakeStore()
+    async with running(store, tmp_path, blob_of(rule("a"))) as limiter:
+        for _ in range(40):
+            await limiter.check(check())
+    assert store.beats[-1].usage["default/a"].allowed == 40
+
+
+@pytest.mark.parametrize(
+    ("verdict", "offered"),
+    [
+        (allow(30, 5000, ShareKind.BASE), False),  # half of 50 and more is left
+        (allow(20, 5000, ShareKind.BASE), True),
+        (allow(80, 9000, ShareKind.LEASE), True),
+        (allow(50, 5000, ShareKind.LEASE), False),  # a lease of just the base
+        (replace(deny(), share=5000, share_kind=ShareKind.BASE), True),
+        (replace(deny(None, Reason.EXCEEDS_CAPACITY), share=5000, share_kind=ShareKind.BASE), False),
+    ],
+)
+async def test_only_interesting_keys_are_told_of(tmp_path: Path, verdict: Any, offered: bool) -> None:
+    store = FakeStore(default=verdict)
+    bases = {"base_version": 1, "bases": {"default": 5000}}
+    async with running(store, tmp_path, blob_of(rule("g", **GLOBAL)), bases) as limiter:
+        await until(
+            lambda: limiter.status().shards[0].breaker == "closed" if limiter.status().shards else False, store
+        )
+        await limiter.check(check(cost=2))
+        await limiter.check(check(cost=3))
+        if offered:
+            await asyncio.wait_for(store.offered.wait(), 5)
+    assert [sum(costs.values()) for _, costs in store.offers] == ([5] if offered else [])
