@@ -158,7 +158,8 @@ def _add_set_changes(router: APIRouter, hub: Hub) -> None:
         if isinstance(outcome, Response):
             return outcome
         loaded = await hub.book.reached(domain, outcome.version, APPLIED_WAIT_S)
-        body = _set_body(loaded) if loaded else {"domain": domain, "version": outcome.version, "document": document}
+        body: dict[str, Any] = {"domain": domain, "version": outcome.version, "document": document}
+        body = _set_body(loaded) if loaded else body
         status = 201 if known is None else 200
         return JSONResponse(body, status, headers=_etag(body["version"]))
 
