@@ -90,12 +90,9 @@ class LoadResult:
 
     def allowed_per_second(self) -> list[int]:
         """Checks allowed in each second since the start, by when their answer came."""
-        return self._per_second(lambda check: check.allowed)
-
-    def _per_second(self, counts: Callable[[CheckRecord], bool]) -> list[int]:
-        seconds = Counter(int(check.answered_at - self.started_s) for check in self.checks if counts(check))
-        last = int(max(self.ended_s - self.started_s, 0.0))
-        return [seconds[second] for second in range(max([last, *seconds]) + 1)] if self.checks else []
+        allowed = Counter(int(check.answered_at - self.started_s) for check in self.checks if check.allowed)
+        last = max((int(check.answered_at - self.started_s) for check in self.checks), default=-1)
+        return [allowed[second] for second in range(last + 1)]
 
     def summary(self) -> dict[str, object]:
         """For people and for ``--json``: counts, latencies in milliseconds, allowed checks a second."""
