@@ -1,0 +1,49 @@
+# One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup services up down status test test-unit check format bench clean
+
+RUN := .venv/bin/python
+ARGS ?=
+TESTS ?= tests
+
+help:  ## show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make up ARGS='--base-port 9100 --dir .local/second'   options: apportion local up --help"
+	@echo "  make test TESTS=tests/unit                            only some of the tests"
+
+setup: .venv/.installed  ## make .venv, with uv (installed if need be)
+
+.venv/.installed: pyproject.toml uv.lock infra/setup.sh
+	@./infra/setup.sh
+
+services: setup  ## find or install Redis and Kafka
+	@$(RUN) -m infra.install redis kafka
+
+up: setup  ## three regions, Kafka, control API, dashboard and traffic; Ctrl-C ends them
+	@$(RUN) -m infra.local up $(ARGS)
+
+down: setup  ## end what `make up` started
+	@$(RUN) -m infra.local down $(ARGS)
+
+status: setup  ## what runs of it
+	@$(RUN) -m infra.local status $(ARGS)
+
+test: services  ## install what the tests need, and run them
+	$(RUN) -m pytest $(TESTS)
+
+test-unit: setup  ## only the tests that need neither Redis nor Kafka
+	$(RUN) -m pytest tests/unit tests/architecture tests/golden
+
+check: setup  ## lint, format and types: what CI runs before the tests
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+format: setup  ## format, and fix what ruff can
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+clean:  ## remove what was installed into this folder (ends no process: make down does)
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
