@@ -1,0 +1,116 @@
+"""A node as a server on a real socket: serves, and leaves in order."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+
+from regional_limiter.model.decision import Answer, Check
+from services.check_api.app import NodeApp
+from services.check_api.server import bind, serve_node
+from services.cli.drive import drive
+from tests.unit.check_api.fakes import FakeLimiter, answer_of, node_of, rule_verdict
+
+CHECK = {"client_key": "a", "resource": "b"}
+
+
+@dataclass
+class SlowLimiter(FakeLimiter):
+    """Answers only when released."""
+
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def check(self, check: Check) -> Answer:
+        self.asked.set()
+        await self.released.wait()
+        return await super().check(check)
+
+
+def url_of(listener: socket.socket) -> str:
+    listener.listen()  # whoever connects before the server runs waits for it
+    return "http://127.0.0.1:%d" % listener.getsockname()[1]  # noqa: UP031
+
+
+async def until_draining(node: NodeApp) -> None:
+    for _ in range(100):
+        if node.draining:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("the node does not drain")
+
+
+async def test_a_node_answers_on_a_socket_and_keeps_connections() -> None:
+    listener, stop = bind("127.0.0.1", 0), asyncio.Event()
+    url = url_of(listener)
+    limiter = FakeLimiter(answer_of(rule_verdict(allowed=False, retry_after_ms=334)))
+    serving = asyncio.create_task(serve_node(node_of(limiter), listener, stop))
+    try:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            assert (await client.get(f"{url}/livez")).status_code == 200
+        result = await drive([url], 200, 0.3, client_key="k", resource="r", concurrency=2)
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.post(f"{url}/v1/check", json=CHECK)
+            too_large = await client.post(f"{url}/v1/check", content=b"x" * 70_000)
+            missing = await client.get(f"{url}/nothing")
+            scraped = await client.get(f"{url}/metrics")
+    finally:
+        stop.set()
+        await serving
+    assert (result.sent, result.denied, result.errors, result.unsent) == (60, 60, 0, 0)
+    assert (answer.status_code, answer.json()["allowed"], answer.headers["retry-after"]) == (200, False, "1")
+    assert too_large.status_code == 413
+    assert (missing.status_code, missing.headers["content-type"]) == (404, "application/problem+json")
+    assert "ratelimit_checks_total" in scraped.text
+
+
+async def test_gubernator_global_go_a_node_leaves_in_order() -> None:
+    """Not ready first, in-flight answered, and only then gone."""
+    limiter, stop = SlowLimiter(), asyncio.Event()
+    listener = bind("127.0.0.1", 0)
+    url, node = url_of(listener), node_of(limiter)
+    serving = asyncio.create_task(
+        serve_node(node, listener, stop, drain_ms=60_000, hurry=(hurry := asyncio.Event()))
+    )
+    async with httpx.AsyncClient(trust_env=False) as client:
+        in_flight = asyncio.create_task(client.post(f"{url}/v1/check", json=CHECK))
+        await limiter.asked.wait()
+        stop.set()
+        await until_draining(node)
+        assert (await client.get(f"{url}/readyz")).status_code == 503
+        assert (await client.get(f"{url}/livez")).status_code == 200
+        assert not serving.done()
+        limiter.released.set()
+        assert (await in_flight).status_code == 200
+        hurry.set()
+        await serving
+        with pytest.raises(httpx.ConnectError):
+            await client.get(f"{url}/livez")
+
+
+async def test_what_is_in_flight_when_listening_ends_is_still_answered() -> None:
+    limiter, stop = SlowLimiter(), asyncio.Event()
+    listener = bind("127.0.0.1", 0)
+    url, node = url_of(listener), node_of(limiter)
+    serving = asyncio.create_task(serve_node(node, listener, stop))
+    async with httpx.AsyncClient(trust_env=False) as client:
+        in_flight = asyncio.create_task(client.post(f"{url}/v1/check", json=CHECK))
+        await limiter.asked.wait()
+        stop.set()
+        await until_draining(node)
+        asyncio.get_running_loop().call_later(0.05, limiter.released.set)
+        assert (await in_flight).status_code == 200
+        await serving
+
+
+def test_two_copies_on_one_port_do_not_share_it_in_silence() -> None:
+    with bind("127.0.0.1", 0) as first:
+        first.listen()
+        with pytest.raises(OSError) as caught:
+            bind("127.0.0.1", first.getsockname()[1])
+    assert caught.value.errno == errno.EADDRINUSE
