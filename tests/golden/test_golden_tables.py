@@ -1,0 +1,98 @@
+"""One numbered table, both languages: every case of the YAML files against the Python and against Redis's Lua."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from regional_limiter.model.rule import Algorithm, Rate
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.store.base import BucketCall, Sharing
+from tests.contract.points import Point, PythonPoint, RedisPoint
+from tests.contract.redis_server import RedisServer
+
+START_MS = 20_000 * 86_400_000
+TABLES = sorted(Path(__file__).parent.glob("*.yaml"))
+CASES = [
+    pytest.param(case, id=f"{table.stem}: {case['case']}")
+    for table in TABLES
+    for case in yaml.safe_load(table.read_text())
+]
+OF_THE_LAST = ("remaining", "retry_after_ms", "reset_after_ms", "reason")
+KNOWN = {"at", "times", "cost", "say", "limit", "refund", "request", "check", "key", "stored", *OF_THE_LAST}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+@pytest.fixture(params=["python", "redis"])
+def point(request: pytest.FixtureRequest) -> Point:
+    if request.param == "python":
+        return PythonPoint(ProtocolTimes())
+    server: RedisServer = request.getfixturevalue("server")
+    return RedisPoint(server, ProtocolTimes())
+
+
+def call_of(name: str, key: str, limit: dict[str, Any], cost: int) -> BucketCall:
+    refill, window_ms = limit.get("refill"), limit.get("window")
+    static = "share" in limit
+    return BucketCall(
+        key=f"rl:{{tag}}:default/{name}:{key}",
+        algorithm=Algorithm.FIXED_WINDOW if window_ms else Algorithm.TOKEN_BUCKET,
+        capacity=limit["capacity"],
+        refill=Rate(*refill) if refill else None,
+        window_ms=window_ms,
+        cost=cost,
+        charge_denied=limit.get("charge_denied", False),
+        sharing=Sharing.STATIC if static else Sharing.WHOLE,
+        regions=limit.get("regions", 1),
+        base=limit.get("share", 10_000),
+    )
+
+
+def take(point: Point, case: dict[str, Any], step: dict[str, Any], at: float, limits: dict[str, Any]) -> list[Any]:
+    """One step at one time: whether each of its checks was allowed, and the last one's verdicts."""
+    now_us = (START_MS + round(at * 1000)) * 1000
+    names = step.get("check", list(limits))
+    cost = step.get("refund", step.get("cost", 1))
+    calls = [call_of(name, step.get("key", "u"), limits[name], cost) for name in names]
+    if "refund" in step:
+        point.refund(now_us, calls, step.get("request"))
+        return []
+    answers = [point.check(now_us, calls, step.get("request")) for _ in range(step.get("times", 1))]
+    if "stored" in step:
+        assert len(point.states(now_us)) == step["stored"]
+    return answers
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden(point: Point, case: dict[str, Any]) -> None:
+    limits = case.get("limits") or {"rule": case["limit"]}
+    for number, step in enumerate(case["steps"]):
+        assert set(step) <= KNOWN, f"step {number}: {set(step) - KNOWN}"
+        if "limit" in step:
+            limits = {"rule": step["limit"]}
+        times = step["at"] if isinstance(step["at"], list) else [step["at"]]
+        said = ""
+        for place, at in enumerate(times):
+            answers = take(point, case, step, at, limits)
+            said += "".join("A" if all(verdict.allowed for verdict in answer) else "D" for answer in answers)
+            for field in OF_THE_LAST:
+                if field in step:
+                    expected = step[field][place] if isinstance(step[field], list) else step[field]
+                    got = dict(zip(step.get("check", list(limits)), answers[-1], strict=True))
+                    by_rule = {name: getattr(verdict, field) for name, verdict in got.items()}
+                    assert (by_rule if "limits" in case else by_rule["rule"]) == expected, f"step {number}: {field}"
+        assert said == step.get("say", ""), f"step {number}"
+
+
+def test_every_table_has_cases() -> None:
+    assert {table.stem for table in TABLES} == {"fixed_window", "several_rules", "token_bucket"}
+    assert len(CASES) >= 40
