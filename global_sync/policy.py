@@ -1,0 +1,235 @@
+"""What the leader wants: who should hold how much of which key, and in which order to get there.  Pure.
+
+:class:`LeaderSide` decides what *may* be said; nothing here can break the bound.  Here is decided what is worth
+saying:
+
+- targets by weighted max-min over what regions say they want, a little more than that, never below the floor;
+- lazy reclaim: nobody is cut unless somebody is short, and small changes are left alone (the dead-band);
+- cut before grow: a grow takes what room there is, and the rest when the cuts have been acknowledged;
+- a region that has fallen silent keeps what it holds; shortly before its consent ends the others are cut back
+  so that its base fits again (the late cut), while their sessions are still renewed;
+- a key that nobody needs beyond its base goes back to base everywhere, and is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from global_sync.allocation.fair_share import fair_share
+from global_sync.protocol.leader import LeaderSide
+from global_sync.protocol.ledger import domain_of
+from global_sync.protocol.messages import Record
+from regional_limiter.model.enforcement import BASE
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
+
+_HEADROOM_PERCENT = 2
+_HEADROOM_UNITS = SHARE_UNITS // 1000
+_DEAD_BAND_UNITS = SHARE_UNITS // 500
+_CALM_US = 1_000_000
+_RETRY_US = 100_000
+_RETRY_US_MAX = 1_000_000
+_SWEEP_BEATS = 1
+_SILENT_BEATS = 2
+_LATE_CUT_BEATS = 5
+"""Before its consent ends.  Nobody is renewed from S(D) before that end on, so the others' sessions end some
+3 beats before it: the gap, and a beat, a report and a write that the last renewal was old."""
+_SLOW_BEATS = 2
+_REST_BEATS = 5
+KEYS_A_STEP = 500
+RECORDS_A_STEP = 1_000
+
+
+@dataclass(slots=True)
+class _Region:
+    """One region's place in one key, as the policy sees it.  ``due``: what it should come to hold."""
+
+    base: int
+    held: int
+    want: int
+    peak: int
+    moves: bool  # it hears us: it can be given more or less
+    fixed: int  # what is set aside for it while it does not move
+    late: bool = False
+    due: int = 0
+
+    @property
+    def floor(self) -> int:
+        return floor_of(self.base)
+
+    @property
+    def asks(self) -> int:
+        if self.want == 0:
+            return self.floor
+        return max(self.floor, self.want + self.want * _HEADROOM_PERCENT // 100 + _HEADROOM_UNITS)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """``retry_us``: look again then, although nothing was reported (0: no need); later each time in vain."""
+
+    changed_us: int
+    needed_us: int
+    retry_us: int = 0
+    pause_us: int = _RETRY_US
+
+
+class LeaderPolicy:
+    """The wishes of one leadership; made anew at each takeover."""
+
+    def __init__(self, times: ProtocolTimes) -> None:
+        self._beat_us = times.beat_us
+        self._began_us: int | None = None
+        self._swept_us = 0
+        self._blocked = False
+        self._due: dict[str, None] = {}
+        self._plans: dict[str, _Plan] = {}
+
+    def step(self, now_us: int, leader: LeaderSide) -> list[Record]:
+        """The records that should be appended now, already booked by ``leader``.  Call every 10 to 50 ms."""
+        if self._began_us is None:
+            self._began_us = now_us
+        changed = leader.take_changed()
+        self._due.update(dict.fromkeys(changed))
+        if not leader.active or leader.snapping:
+            return []
+        records: list[Record] = []
+        if now_us - self._swept_us >= _SWEEP_BEATS * self._beat_us:
+            self._swept_us = now_us
+            records += leader.tend(now_us)
+            self._due.update(dict.fromkeys(leader.keys))
+            self._due.update(dict.fromkeys(leader.wanted_keys()))
+        for key, plan in self._plans.items():
+            if plan.retry_us and plan.retry_us <= now_us:
+                self._due[key] = None
+        silent = {region for region in leader.regions if self._is_silent(region, now_us, leader)}
+        for key in list(self._due)[:KEYS_A_STEP]:
+            del self._due[key]
+            records += self._step_key(now_us, leader, key, silent)
+            if len(records) >= RECORDS_A_STEP:
+                break
+        if self._blocked and changed and leader.fits(now_us):
+            records += leader.beat(now_us, self.leave_out(now_us, leader))
+        return records
+
+    def leave_out(self, now_us: int, leader: LeaderSide) -> set[str]:
+        """To be called for every BEAT.  Regions that do not acknowledge: not renewed, so that they lapse alone
+        and block nobody."""
+        self._blocked = not leader.fits(now_us)  # then the next BEAT is due as soon as everything fits
+        return leader.slow_regions(now_us, _SLOW_BEATS * self._beat_us)
+
+    def _is_silent(self, region: str, now_us: int, leader: LeaderSide) -> bool:
+        """Nothing heard for two beats.  A fresh leader gives everyone as long to be heard at all."""
+        silent_us = leader.silent_us(region, now_us)
+        if silent_us is None:
+            silent_us = now_us - (self._began_us or now_us)
+        return silent_us > _SILENT_BEATS * self._beat_us
+
+    # ---- one key
+
+    def _step_key(self, now_us: int, leader: LeaderSide, key: str, silent: set[str]) -> list[Record]:
+        regions = self._look(now_us, leader, key, silent)
+        has_records = key in leader.counts.ledger.keys
+        if not regions or not (has_records or leader.wants(key)):
+            self._plans.pop(key, None)
+            return []
+        plan = self._plans.setdefault(key, _Plan(now_us - _CALM_US, now_us))
+        plan.retry_us = 0
+        if any(one.asks > one.base for one in regions.values() if one.moves and one.want):
+            plan.needed_us = now_us
+        elif now_us - plan.needed_us >= _REST_BEATS * self._beat_us:
+            plan.retry_us = now_us + _RETRY_US if has_records else 0
+            return leader.rest(now_us, key)
+        self._share_out(key, regions)
+        records = self._move(now_us, leader, key, regions, plan)
+        if records:
+            plan.changed_us, plan.pause_us = now_us, _RETRY_US
+        else:
+            plan.pause_us = min(2 * plan.pause_us, _RETRY_US_MAX)
+        return records
+
+    def _look(self, now_us: int, leader: LeaderSide, key: str, silent: set[str]) -> dict[str, _Region]:
+        wants = leader.wants(key)
+        regions: dict[str, _Region] = {}
+        for region, base in _bases(leader, domain_of(key)).items():
+            value = leader.lease_value(key, region)
+            lease = leader.lease_max(key, region, now_us)
+            moves = region not in silent and leader.live(region, now_us)
+            want = wants.get(region)
+            one = _Region(
+                base=base,
+                held=base if value == BASE else value,
+                want=want.want if want else 0,
+                peak=want.peak if want else 0,
+                moves=moves,
+                fixed=max(lease, floor_of(base)),
+            )
+            if not moves and leader.consent_left(region, now_us) < _LATE_CUT_BEATS * self._beat_us:
+                # Not heard by anyone yet: a fresh leader knows no consent, and that alone is no reason to cut.
+                one.late = region in silent
+                one.fixed = max(lease, base) if one.late else one.fixed
+            regions[region] = one
+        return regions
+
+    def _share_out(self, key: str, regions: Mapping[str, _Region]) -> None:
+        """Set what is due to each region that hears us, of what is not set aside for those that do not."""
+        moving = {name: one for name, one in regions.items() if one.moves}
+        floors = {name: one.floor for name, one in moving.items()}
+        left = SHARE_UNITS - sum(one.fixed for one in regions.values() if not one.moves)
+        shares = fair_share(
+            max(left, sum(floors.values())),
+            {name: one.asks for name, one in moving.items()},
+            {name: max(1, one.base) for name, one in moving.items()},
+            floors,
+            held={name: one.held for name, one in moving.items()},
+            peaks={name: one.peak for name, one in moving.items()},
+            tie_key=key,
+        )
+        for name, one in moving.items():
+            one.due = shares[name]
+
+    def _move(
+        self, now_us: int, leader: LeaderSide, key: str, regions: Mapping[str, _Region], plan: _Plan
+    ) -> list[Record]:
+        calm = now_us - plan.changed_us >= _CALM_US
+        moving = {name: one for name, one in regions.items() if one.moves}
+        short = {
+            name: one
+            for name, one in moving.items()
+            if one.want > 0.95 * one.held and one.due > one.held + _dead_band(one.held, calm)
+        }
+        make_room = any(one.late for one in regions.values()) and not self._bases_fit(now_us, leader, key, regions)
+        if not short and not make_room:
+            return []
+        plan.retry_us = now_us + plan.pause_us
+        records: list[Record] = []
+        missing = sum(one.due - one.held for one in short.values())
+        room = SHARE_UNITS - sum(leader.count(key, name, now_us) for name in regions)
+        if make_room or room < missing:
+            for name, one in moving.items():
+                band = 0 if make_room else _dead_band(one.held, calm)
+                if one.held > one.due + band:
+                    records += leader.lease(now_us, key, name, one.due)
+        for name, one in sorted(short.items(), key=lambda item: item[1].held - item[1].due):
+            if leader.room(key, name, now_us) >= min(one.due, one.held + _dead_band(one.held, calm)):
+                records += leader.lease(now_us, key, name, one.due)
+        return records
+
+    @staticmethod
+    def _bases_fit(now_us: int, leader: LeaderSide, key: str, regions: Mapping[str, _Region]) -> bool:
+        """Whether everything fits once the silent regions whose consent ends soon are back at their bases."""
+        counts = {name: leader.count(key, name, now_us) for name in regions}
+        ahead = sum(max(counts[name], one.base if one.late else 0) for name, one in regions.items())
+        return ahead <= SHARE_UNITS
+
+
+def _bases(leader: LeaderSide, domain: str) -> dict[str, int]:
+    """Booked base by region, of every region that may use something of the domain."""
+    ledger = leader.counts.ledger
+    booked = ledger.booked.get(domain, {})
+    return {region: booked.get(region, 0) for region in booked.keys() | ledger.bases.get(domain, {}).keys()}
+
+
+def _dead_band(held: int, calm: bool) -> int:
+    band = max(held // 100, _DEAD_BAND_UNITS)
+    return band // 4 if calm else band
