@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,7 +14,28 @@ from pathlib import Path
 import redis
 
 NODE_TIMEOUT_MS = 1000
+PORTS = range(22000, 22100)
+BUS_ABOVE = 100
 _UP_WITHIN_S = 20.0
+
+
+def _free_ports(count: int) -> list[int]:
+    """The first run of ports that nobody holds, nor the bus ports above them."""
+    for first in range(PORTS.start, PORTS.stop - count, count):
+        ports = [first + i for i in range(count)]
+        if all(_is_free(port) and _is_free(port + BUS_ABOVE) for port in ports):
+            return ports
+    raise AssertionError(f"no {count} free ports in {PORTS}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def wait_until(what: str, holds: Callable[[], bool], within_s: float) -> float:
@@ -29,10 +51,10 @@ def wait_until(what: str, holds: Callable[[], bool], within_s: float) -> float:
 class RedisCluster:
     """``primaries`` primaries on the first ports, a replica for each on the next (by place: i + primaries)."""
 
-    def __init__(self, directory: Path, first_port: int, primaries: int = 3) -> None:
+    def __init__(self, directory: Path, primaries: int = 3) -> None:
         self.directory = directory
         self.primaries = primaries
-        self.ports = [first_port + i for i in range(2 * primaries)]
+        self.ports = _free_ports(2 * primaries)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._clients: dict[int, redis.Redis] = {}
 
@@ -47,7 +69,7 @@ class RedisCluster:
             self.client(port).execute_command("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
         first = self.client(self.ports[0])
         for port in self.ports[1:]:
-            first.execute_command("CLUSTER", "MEET", "127.0.0.1", port, port + 100)
+            first.execute_command("CLUSTER", "MEET", "127.0.0.1", port, port + BUS_ABOVE)
         bounds = [16384 * i // self.primaries for i in range(self.primaries + 1)]
         for i in range(self.primaries):
             span = (bounds[i], bounds[i + 1] - 1)
@@ -64,7 +86,7 @@ class RedisCluster:
         assert binary is not None, "redis-server is not installed"
         settings = {
             "port": port,
-            "cluster-port": port + 100,
+            "cluster-port": port + BUS_ABOVE,
             "bind": "127.0.0.1",
             "dir": directory,
             "cluster-enabled": "yes",
@@ -155,16 +177,27 @@ class RedisCluster:
             reply.release(connection)
         return [line.split(" ") for line in text.splitlines()]
 
+    def begin_move(self, slot: int, source: int, target: int, *, with_keys: bool = True) -> None:
+        """Leave a slot on the move: its keys moved already, or not yet."""
+        self.client(target).execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))
+        self.client(source).execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(target))
+        if with_keys:
+            self._migrate(source, target, slot)
+
+    def end_move(self, slot: int, source: int, target: int) -> None:
+        self._migrate(source, target, slot)
+        for port in (target, source):
+            self.client(port).execute_command("CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
+
     def move_slot(self, slot: int, source: int, target: int) -> None:
         """Move one slot with its keys, as redis-cli does."""
-        old, new = self.id_of(source), self.id_of(target)
-        self.client(target).execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", old)
-        self.client(source).execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", new)
+        self.begin_move(slot, source, target)
+        self.end_move(slot, source, target)
+
+    def _migrate(self, source: int, target: int, slot: int) -> None:
         keys = self.client(source).execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1000)
         if keys:
             self.client(source).execute_command("MIGRATE", "127.0.0.1", target, "", 0, 5000, "KEYS", *keys)
-        for port in (target, source):
-            self.client(port).execute_command("CLUSTER", "SETSLOT", slot, "NODE", new)
 
     def _answers(self, port: int) -> bool:
         try:

@@ -1,15 +1,21 @@
-"""A store that answers what a test says, and remembers what it was asked."""
+"""A store that answers what a test says, and a running limiter over it (or over any store)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from regional_limiter.model.decision import Reason, ShareKind, Verdict
+from regional_limiter.limiter import Limiter
+from regional_limiter.model.decision import Check, Reason, ShareKind, Verdict
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.keys import rule_of
-from regional_limiter.store.base import BucketCall, NodeBeat, TouchReply
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.store.base import BucketCall, CheckStore, NodeBeat, TouchReply
 
 POINT = "10.0.0.1:7001/v"
 
@@ -79,3 +85,42 @@ class FakeStore:
 
     async def close(self) -> None:
         pass
+
+
+TIMES = ProtocolTimes.scaled(0.05)
+
+
+def rule(rule_id: str, **fields: Any) -> dict[str, Any]:
+    return {"id": rule_id, "match": {}, "key": ["client_key"], "capacity": 10, "refill": "1/s", **fields}
+
+
+def blob_of(*rules: dict[str, Any], version: int = 1, domain: str = "default") -> bytes:
+    document = {"domain": domain, "regions": {"us": 1, "eu": 1}, "rules": list(rules)}
+    return json.dumps({"version": version, "sets": {domain: {"version": version, "document": document}}}).encode()
+
+
+def check(client: str = "alice", cost: int = 1, **more: Any) -> Check:
+    return Check("default", {"client_key": client, "resource": "GET /", **more.pop("attributes", {})}, cost, **more)
+
+
+def limiter_of(store: CheckStore, directory: Path, times: ProtocolTimes = TIMES, **more: Any) -> Limiter:
+    return Limiter("us", store, b"0123456789abcdef", directory, times, node="n1", **more)
+
+
+@asynccontextmanager
+async def running(
+    store: CheckStore, directory: Path, blob: bytes | None, bases: dict[str, Any] | None = None, **more: Any
+) -> AsyncIterator[Limiter]:
+    """A limiter that finds ``blob`` and ``bases`` on its disk."""
+    own = directory / "node-n1"
+    own.mkdir(parents=True, exist_ok=True)
+    if blob is not None:
+        (own / "rules.json").write_bytes(blob)
+    if bases is not None:
+        (own / "bases.json").write_text(json.dumps(bases))
+    limiter = limiter_of(store, directory, **more)
+    await limiter.start()
+    try:
+        yield limiter
+    finally:
+        await limiter.stop()

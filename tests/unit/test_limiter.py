@@ -4,60 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from regional_limiter.limiter import Limiter
-from regional_limiter.model.decision import Check, Reason, ShareKind
+from regional_limiter.model.decision import Reason, ShareKind
 from regional_limiter.model.errors import InvalidCheck, StoreUnavailable
-from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import Sharing, TouchReply
-from tests.unit.limiter_store import FakeStore, allow, deny
+from tests.unit.limiter_store import FakeStore, allow, blob_of, check, deny, rule, running
 
-TIMES = ProtocolTimes.scaled(0.05)
 DOWN = StoreUnavailable("timeout")
 NEVER_SENT = StoreUnavailable("disconnected", may_have_run=False)
-
-
-def rule(rule_id: str, **fields: Any) -> dict[str, Any]:
-    return {"id": rule_id, "match": {}, "key": ["client_key"], "capacity": 10, "refill": "1/s", **fields}
-
-
-def blob_of(*rules: dict[str, Any], version: int = 1, domain: str = "default") -> bytes:
-    document = {"domain": domain, "regions": {"us": 1, "eu": 1}, "rules": list(rules)}
-    return json.dumps({"version": version, "sets": {domain: {"version": version, "document": document}}}).encode()
-
-
-def check(client: str = "alice", cost: int = 1, **more: Any) -> Check:
-    return Check("default", {"client_key": client, "resource": "GET /", **more.pop("attributes", {})}, cost, **more)
-
-
-def limiter_of(store: FakeStore, directory: Path, **more: Any) -> Limiter:
-    return Limiter("us", store, b"0123456789abcdef", directory, TIMES, node="n1", **more)
-
-
-@asynccontextmanager
-async def running(
-    store: FakeStore, directory: Path, blob: bytes | None, bases: dict[str, Any] | None = None, **more: Any
-) -> AsyncIterator[Limiter]:
-    """A limiter that finds ``blob`` and ``bases`` on its disk."""
-    own = directory / "node-n1"
-    own.mkdir(parents=True, exist_ok=True)
-    if blob is not None:
-        (own / "rules.json").write_bytes(blob)
-    if bases is not None:
-        (own / "bases.json").write_text(json.dumps(bases))
-    limiter = limiter_of(store, directory, **more)
-    await limiter.start()
-    try:
-        yield limiter
-    finally:
-        await limiter.stop()
 
 
 async def until(holds: Callable[[], bool], store: FakeStore) -> None:

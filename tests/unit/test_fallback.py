@@ -1,0 +1,220 @@
+"""What a node may allow while the store is away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regional_limiter.algorithms.token_bucket import fits_exactly
+from regional_limiter.fallback import Fallback, _part_numbers
+from regional_limiter.model.decision import Reason, ShareKind, Verdict
+from regional_limiter.model.rule import Algorithm, OnStoreFailure, Rate
+from regional_limiter.model.share import region_capacity
+from regional_limiter.store.base import BucketCall, Sharing
+
+LOCAL, OPEN, CLOSED = OnStoreFailure.LOCAL, OnStoreFailure.OPEN, OnStoreFailure.CLOSED
+SECOND_US = 1_000_000
+A_SECOND = Rate(1, 1000)
+
+
+def bucket(capacity: int = 10, cost: int = 1, key: str = "k", rate: Rate = A_SECOND, **more: Any) -> BucketCall:
+    return BucketCall(f"rl:{{t}}:default/r:{key}", Algorithm.TOKEN_BUCKET, capacity, rate, None, cost, **more)
+
+
+def window(limit: int, cost: int = 1, **more: Any) -> BucketCall:
+    return BucketCall("rl:{t}:default/w:k", Algorithm.FIXED_WINDOW, limit, None, 60_000, cost, **more)
+
+
+def shared(capacity: int = 100, base: int = 5000, **more: Any) -> BucketCall:
+    return bucket(
+        capacity, sharing=Sharing.ADAPTIVE, regions=2, largest_share=9900, domain="default", base=base, **more
+    )
+
+
+def ask(
+    fallback: Fallback,
+    call: BucketCall,
+    *,
+    at_s: float = 0,
+    nodes: int = 1,
+    charge: bool = True,
+    mode: OnStoreFailure = LOCAL,
+) -> Verdict:
+    return fallback.decide(
+        [(call, mode)], now_ms=int(at_s * 1000), now_us=int(at_s * SECOND_US), nodes=nodes, charge=charge
+    )[0]
+
+
+def allowed_of(fallback: Fallback, call: BucketCall, checks: int, **more: Any) -> int:
+    return sum(ask(fallback, call, **more).allowed for _ in range(checks))
+
+
+def told(share: int, kind: ShareKind, session_s: float, consent_s: float) -> Verdict:
+    left = (int(session_s * SECOND_US), int(consent_s * SECOND_US))
+    return Verdict(True, Reason.OK, 1, 0, 0, share, kind, *left)
+
+
+def test_a_region_rule_is_divided_by_the_nodes() -> None:
+    assert allowed_of(Fallback(), bucket(10), 20) == 10
+    assert allowed_of(Fallback(), bucket(10), 20, nodes=3) == 3
+
+
+def test_it_refills_at_the_divided_rate() -> None:
+    fallback = Fallback()
+    assert allowed_of(fallback, bucket(10, rate=Rate(2, 1000)), 20, nodes=2) == 5
+    assert allowed_of(fallback, bucket(10, rate=Rate(2, 1000)), 20, nodes=2, at_s=3) == 3
+
+
+def test_a_window_is_divided_likewise_and_starts_anew() -> None:
+    fallback = Fallback()
+    assert allowed_of(fallback, window(10), 20, nodes=2) == 5
+    assert allowed_of(fallback, window(10), 20, nodes=2, at_s=59.999) == 0
+    assert allowed_of(fallback, window(10), 20, nodes=2, at_s=60) == 5
+
+
+def test_a_global_rule_is_worth_the_base_of_the_region() -> None:
+    assert allowed_of(Fallback(), shared(), 100) == region_capacity(100, 5000, 2)
+
+
+def test_a_static_rule_is_worth_its_base_too() -> None:
+    call = replace(shared(), sharing=Sharing.STATIC)
+    assert allowed_of(Fallback(), call, 100) == region_capacity(100, 5000, 2)
+
+
+def test_a_share_above_the_base_is_not_used() -> None:
+    fallback = Fallback()
+    fallback.remember(shared().key, told(9000, ShareKind.LEASE, 20, 30), 0, 0)
+    assert allowed_of(fallback, shared(), 100) == region_capacity(100, 5000, 2)
+
+
+def test_a_lease_below_the_base_is_obeyed_while_the_session_lives_then_the_floor_then_the_base() -> None:
+    slow = Rate(1, 86_400_000)
+    for at_s, share, kind in (
+        (19.9, 1000, ShareKind.LEASE),
+        (20.0, 100, ShareKind.FLOOR),
+        (29.9, 100, ShareKind.FLOOR),
+        (30.0, 5000, ShareKind.BASE),
+    ):
+        fallback = Fallback()
+        fallback.remember(shared().key, told(1000, ShareKind.LEASE, 20, 30), 0, 0)
+        assert allowed_of(fallback, shared(rate=slow), 100, at_s=at_s) == region_capacity(100, share, 2), at_s
+        assert ask(fallback, shared(rate=slow), at_s=at_s).share_kind is kind
+
+
+def test_a_right_is_timed_from_before_the_call_and_a_promise_from_after_it() -> None:
+    fallback = Fallback()
+    fallback.remember(shared().key, told(1000, ShareKind.LEASE, 1, 2), 0, SECOND_US)
+    assert ask(fallback, shared(), at_s=1).share_kind is ShareKind.FLOOR
+    assert ask(fallback, shared(), at_s=2.5).share_kind is ShareKind.FLOOR
+    assert ask(fallback, shared(), at_s=3).share_kind is ShareKind.BASE
+
+
+def test_without_a_base_nothing_of_a_global_rule_is_allowed() -> None:
+    verdict = ask(Fallback(), shared(base=0))
+    assert (verdict.allowed, verdict.reason, verdict.retry_after_ms) == (False, Reason.LIMITED, 1000)
+
+
+@pytest.mark.parametrize("mode", list(OnStoreFailure))
+def test_a_limit_of_zero_denies_in_every_mode(mode: OnStoreFailure) -> None:
+    for call in (bucket(0), window(0)):
+        verdict = ask(Fallback(), call, mode=mode)
+        assert (verdict.allowed, verdict.reason, verdict.retry_after_ms) == (False, Reason.ZERO_LIMIT, None)
+
+
+@pytest.mark.parametrize("mode", list(OnStoreFailure))
+def test_a_cost_above_the_whole_limit_exceeds_it_in_every_mode(mode: OnStoreFailure) -> None:
+    verdict = ask(Fallback(), bucket(10, 11), mode=mode)
+    assert (verdict.allowed, verdict.reason, verdict.retry_after_ms) == (False, Reason.EXCEEDS_CAPACITY, None)
+
+
+def test_a_cost_above_this_nodes_part_alone_is_limited_and_charges_nothing() -> None:
+    fallback = Fallback()
+    verdict = ask(fallback, bucket(10, 8), nodes=2)
+    assert (verdict.allowed, verdict.reason, verdict.retry_after_ms) == (False, Reason.LIMITED, 1000)
+    assert allowed_of(fallback, bucket(10), 10, nodes=2) == 5
+
+
+def test_every_verdict_is_degraded() -> None:
+    for mode in OnStoreFailure:
+        assert ask(Fallback(), bucket(), mode=mode).degraded
+    assert ask(Fallback(), bucket(0)).degraded
+
+
+def test_several_rules_are_charged_all_or_none() -> None:
+    fallback = Fallback()
+    calls = [(bucket(10, key="a"), LOCAL), (bucket(1, key="b"), LOCAL), (bucket(key="c"), OPEN)]
+    first, second = (fallback.decide(calls, now_ms=0, now_us=0, nodes=1, charge=True) for _ in range(2))
+    assert [verdict.allowed for verdict in first] == [True, True, True]
+    assert [verdict.allowed for verdict in second] == [True, False, True]
+    assert ask(fallback, bucket(10, 0, key="a")).remaining == 9
+
+
+def test_a_closed_rule_beside_a_local_one_leaves_it_uncharged() -> None:
+    fallback = Fallback()
+    fallback.decide([(bucket(10), LOCAL), (bucket(key="c"), CLOSED)], now_ms=0, now_us=0, nodes=1, charge=True)
+    assert ask(fallback, bucket(10, 0)).remaining == 10
+
+
+def test_nothing_is_charged_when_the_store_has_denied_another_rule() -> None:
+    fallback = Fallback()
+    assert ask(fallback, bucket(1), charge=False).allowed
+    assert ask(fallback, bucket(1)).allowed
+
+
+def test_a_share_that_falls_keeps_what_was_used() -> None:
+    fallback = Fallback()
+    slow = Rate(1, 86_400_000)
+    assert allowed_of(fallback, shared(rate=slow), 40) == 40
+    fallback.remember(shared().key, told(1000, ShareKind.LEASE, 20, 30), 0, 0)
+    assert allowed_of(fallback, shared(rate=slow), 40) == 0
+
+
+def test_a_full_table_forgets_no_bucket_that_limits() -> None:
+    fallback = Fallback(keys_most=10)
+    slow = Rate(1, 86_400_000)
+    for i in range(10):
+        assert ask(fallback, bucket(1, key=str(i), rate=slow)).allowed
+    # Newcomers share one coarse bucket, and those that were there stay denied.
+    assert sum(ask(fallback, bucket(1, key=str(i), rate=slow)).allowed for i in range(10, 50)) == 1
+    assert not any(ask(fallback, bucket(1, key=str(i), rate=slow)).allowed for i in range(10))
+    assert len(fallback) <= 11
+
+
+def test_a_full_table_drops_what_is_full_again_first() -> None:
+    fallback = Fallback(keys_most=10)
+    for i in range(10):
+        ask(fallback, bucket(1, key=str(i)))
+    assert all(ask(fallback, bucket(1, key=str(i)), at_s=5).allowed for i in range(10, 20))
+
+
+@given(
+    capacity=st.integers(1, 2**40),
+    tokens=st.integers(1, 10**6),
+    period_ms=st.integers(1, 2_600_000_000),
+    regions=st.integers(1, 8),
+    share=st.integers(1, 10_000),
+    nodes=st.integers(1, 64),
+)
+def test_a_part_is_exact_or_a_little_less_but_never_more(
+    capacity: int, tokens: int, period_ms: int, regions: int, share: int, nodes: int
+) -> None:
+    refill = Rate(tokens, period_ms)
+    if not fits_exactly(capacity, refill):
+        return
+    part = _part_numbers(capacity, refill, regions, share, nodes)
+    if part is None:
+        return
+    mine, rate = part
+    assert rate is not None
+    exact = Fraction(tokens * share, period_ms * 10_000 * nodes)
+    assert mine * nodes <= region_capacity(capacity, share, regions)
+    assert rate.period_ms < 2**40
+    assert fits_exactly(mine, rate)
+    longest = Fraction(1, 2**40 - 1)
+    assert Fraction(rate.tokens, rate.period_ms) <= max(exact, longest)
+    ask(Fallback(), bucket(mine, 1, rate=rate))
