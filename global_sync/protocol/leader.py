@@ -110,7 +110,7 @@ class LeaderSide:
 
     def _lead(self, ledger: Ledger, now_us: int) -> None:
         """The state of a leadership, fresh."""
-        self._counts = Counts(ledger, self.times, now_us)
+        self._counts = self._count(ledger, now_us)
         self._n = 0
         self._snapshots = 0
         self._snapshot: _Issued | None = None
@@ -122,6 +122,9 @@ class LeaderSide:
         self._changed: set[str] = set()
         self._waiting: dict[tuple[str, str], tuple[Seq, int]] = {}
         self._key_bytes = sum(len(key) + _KEY_OVERHEAD_BYTES for key in ledger.keys)
+
+    def _count(self, ledger: Ledger, now_us: int) -> Counts:
+        return Counts(ledger, self.times, now_us)
 
     # ---- the log: C1, C2
 
@@ -379,8 +382,7 @@ class LeaderSide:
         for entry in own:
             if entry.seq == seq:
                 entry.acked = True
-                if hold != BASE:
-                    entry.value = hold if entry.value == BASE else min(entry.value, hold)
+                entry.value = self._least(key, region, entry.value, hold)
         self._ledger.keys[key][region] = [
             entry
             for entry in entries
@@ -392,6 +394,14 @@ class LeaderSide:
         self._stop_waiting(key, region, seq, now_us)
         if after != before:
             self._changed.add(key)
+
+    def _least(self, key: str, region: str, value: int, hold: int) -> int:
+        """BASE stays BASE when the hold is larger: a region lowers with its base what it has released of it."""
+        if hold == BASE:
+            return value
+        if value == BASE:
+            return hold if hold <= self._ledger.base(domain_of(key), region) else BASE
+        return min(value, hold)
 
     def _open_released(self, now_us: int, report: Report, key: str, seq: Seq, hold: int) -> bool:
         """A region has lowered itself on a key without records: that is worth one."""

@@ -60,6 +60,7 @@ class Point:
         self.sent = {}
 
     def new_session(self) -> None:
+        self.base_version = 0  # to be said again in the write that ends the old session's leases
         self.until_us = self.until_put_us = 0
         self.put, self.pending, self.sent = {}, {}, {}
 

@@ -62,10 +62,15 @@ class KeyState(NamedTuple):
 
 @dataclass(slots=True)
 class _Key:
-    """``states``: the newest last, from the last settled one on.  ``void_up_to``: see ``RegionSide.watermark``."""
+    """``states``: the newest last, from the last settled one on.
+
+    ``void_up_to``: records up to this seq belong to an earlier life of the key.  ``released``: the newest record
+    says BASE, and the region holds less by its own will.
+    """
 
     states: list[KeyState]
     void_up_to: Seq
+    released: bool = False
     settled: tuple[Seq, int] | None = None
 
     @property
@@ -114,6 +119,7 @@ class RegionSide:
         self._stamp = 1
         self._keys: dict[str, _Key] = {}
         self._open: dict[str, None] = {}
+        self._before_base: dict[str, int] = {}
         self._points: dict[str, Point] = {}
         self._version = 0
         self._listing: Listing | None = None
@@ -250,7 +256,7 @@ class RegionSide:
         self.session = welcome.session
         self._welcome_seq = self._watermark = (welcome.epoch, welcome.n)
         self._keys, self._open, self._unreported = {}, {}, {}
-        self._sent_reports = {}
+        self._sent_reports, self._before_base = {}, {}
         for point in self._points.values():
             point.new_session()
         self._stamp += 1
@@ -284,6 +290,8 @@ class RegionSide:
         if self._is_old(entry, seq):
             return
         self._set(record.key, seq, self._value_after(record))
+        if record.key in self._keys:
+            self._keys[record.key].released = False
 
     def _is_old(self, entry: _Key | None, seq: Seq) -> bool:
         if entry is None:
@@ -326,6 +334,19 @@ class RegionSide:
         domains = self._bases.keys() | self._next_bases.keys()
         self._bases = {domain: self._base_until_done(domain) for domain in domains}
         self._stamp += 1
+        self._lower_released()
+
+    def _lower_released(self) -> None:
+        """What was released from a higher base is for the leader still BASE, so it falls with the base.
+
+        And since a point may hold an older number of any key that is open now, the base is settled only after
+        what these keys are now.
+        """
+        for key, entry in self._keys.items():
+            base = self._bases.get(domain_of(key), 0)
+            if entry.released and entry.state.value > base:
+                self._set(key, entry.state.seq, base)
+        self._before_base.update((key, self._keys[key].state.stamp) for key in self._open)
 
     def _base_until_done(self, domain: str) -> int:
         return min(self._bases.get(domain, 0), self._next_bases.get(domain, 0))
@@ -475,6 +496,8 @@ class RegionSide:
         entry.states = entry.states[len(known) - 1 :]
         if len(entry.states) == 1:
             self._open.pop(key, None)
+        if newest.stamp >= self._before_base.get(key, newest.stamp + 1):
+            del self._before_base[key]
         claim = (newest.seq, newest.value)
         if claim == entry.settled:
             return
@@ -494,7 +517,10 @@ class RegionSide:
         if self.session == 0 or value >= self._present(key):
             return
         entry = self._keys.get(key)
+        of_base = entry is None or entry.released or entry.state.value == BASE
         self._set(key, entry.state.seq if entry else self._welcome_seq, max(0, value))
+        if key in self._keys:
+            self._keys[key].released = of_base
 
     def set_want(self, key: str, want: Want) -> None:
         """What the region would use of ``key``.  Zero wants are forgotten once the leader has them."""

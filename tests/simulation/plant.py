@@ -56,7 +56,7 @@ class Copy:
 
     def __init__(self, times: ProtocolTimes, clock: Clock, enforcement: type[Enforcement] = Enforcement) -> None:
         self.clock = clock
-        self._gap = times.gap_us
+        self._gap = 10**12 if getattr(enforcement, "gap_ignored", False) else times.gap_us
         self._enforcement = enforcement(times)
         self._last: int | None = None
         self._known: dict[str, tuple[int, int]] = {}

@@ -1,0 +1,456 @@
+"""One rule broken at a time, by overriding what implements it: the schedules must notice.
+
+A table of name -> the classes to play with.  Production code carries no switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from global_sync.protocol.counts import Bases, Counts
+from global_sync.protocol.leader import LeaderSide
+from global_sync.protocol.ledger import Ledger
+from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Record, Report
+from global_sync.protocol.points import Point
+from global_sync.protocol.region import KeyState, RegionSide, _Key
+from regional_limiter.model.enforcement import BASE, Enforcement, Write, WriteReply
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
+
+from .cast import Cast
+
+MUTANTS: dict[str, Cast] = {}
+
+
+def region(cls: type[RegionSide]) -> type[RegionSide]:
+    MUTANTS[cls.__name__] = Cast(region=cls, broken=cls.__name__)
+    return cls
+
+
+def leader(cls: type[LeaderSide]) -> type[LeaderSide]:
+    MUTANTS[cls.__name__] = Cast(leader=cls, broken=cls.__name__)
+    return cls
+
+
+def counts(cls: type[Counts]) -> type[Counts]:
+    class Leader(LeaderSide):
+        def _count(self, ledger: Ledger, now_us: int) -> Counts:
+            return cls(ledger, self.times, now_us)
+
+    MUTANTS[cls.__name__] = Cast(leader=Leader, broken=cls.__name__)
+    return cls
+
+
+def enforcement(cls: type[Enforcement]) -> type[Enforcement]:
+    MUTANTS[cls.__name__] = Cast(enforcement=cls, broken=cls.__name__)
+    return cls
+
+
+# ---- what a region says
+
+
+@region
+class echo_unsettled(RegionSide):
+    def report(self, max_keys: int = 2000) -> Report | None:
+        report = super().report(max_keys)
+        return report and replace(report, echo=self._leader_time)
+
+
+@region
+class ack_on_read(RegionSide):
+    def report(self, max_keys: int = 2000) -> Report | None:
+        report = super().report(max_keys)
+        read = {key: (entry.state.seq, entry.state.value) for key, entry in self._keys.items()}
+        return report and replace(report, settled=read)
+
+
+@region
+class cver_on_read(RegionSide):
+    def report(self, max_keys: int = 2000) -> Report | None:
+        report = super().report(max_keys)
+        return report and replace(report, base_version=self.base_version)
+
+
+@region
+class base_nowait(RegionSide):
+    def on_listing(self, token: int, points: Iterable[str], nodes_base_version: int | None) -> None:
+        super().on_listing(token, points, 2**40)
+
+
+@region
+class no_age(RegionSide):
+    def on_reply(self, point: str, reply: WriteReply) -> None:
+        super().on_reply(point, replace(reply, age_us=10**9))
+
+
+@region
+class short_age(RegionSide):
+    def on_reply(self, point: str, reply: WriteReply) -> None:
+        super().on_reply(point, replace(reply, age_us=reply.age_us + self.times.gap_us))
+
+
+# ---- what a region reads and writes
+
+
+@region
+class ext_always(RegionSide):
+    def _extends(self, point: Point) -> bool:
+        return True
+
+
+@region
+class nofence(RegionSide):
+    def _is_valid(self, epoch: int) -> bool:
+        return True
+
+
+@region
+class nomono(RegionSide):
+    def _is_old(self, entry: _Key | None, seq: tuple[int, int]) -> bool:
+        return False
+
+
+@region
+class noses(RegionSide):
+    def _is_own_session(self, session: int) -> bool:
+        return True
+
+
+@region
+class nodepose(RegionSide):
+    def _depose(self) -> None:
+        pass
+
+
+@region
+class keep_raises(RegionSide):
+    def _value_after(self, record: LeaseRecord) -> int:
+        return record.value
+
+
+@region
+class vouch_early(RegionSide):
+    def _vouches(self, point: Point, states: Mapping[str, KeyState]) -> bool:
+        return True
+
+
+@region
+class until_from_reply(RegionSide):
+    def _extend_session(self, basis: int) -> None:
+        for point in self._points.values():
+            point.until_us = max(point.until_us, point.time_us + self.times.session_us)
+
+
+@region
+class until_other_inst(RegionSide):
+    def _extend_session(self, basis: int) -> None:
+        for _, time_us in self._marks.get(basis, {}).values():
+            for point in self._points.values():
+                point.until_us = max(point.until_us, time_us + self.times.session_us)
+
+
+@region
+class base_raise_early(RegionSide):
+    def _base_until_done(self, domain: str) -> int:
+        return self._next_bases.get(domain, 0)
+
+
+@region
+class snap_base(RegionSide):
+    def _base_from_snapshot(self, domain: str, booked: Mapping[str, int]) -> int:
+        return self._next_bases.get(domain, 0)
+
+
+# ---- what a leader counts
+
+
+@counts
+class con_no_drift(Counts):
+    def raise_consent(self, region: str, echo_us: int) -> None:
+        self.consents[region] = max(self.consent(region), echo_us + self.times.consent_us)
+
+
+@counts
+class free_now(Counts):
+    def free(self, region: str, now_us: int) -> bool:
+        return self.consent(region) <= now_us
+
+
+@counts
+class renew_one_key(Counts):
+    def _keys_to_check(self) -> Iterable[str]:
+        return [key for key in self.ledger.keys if key.endswith("k0")]
+
+
+@counts
+class exempt_more(Counts):
+    def key_fits(self, key: str, now_us: int, booked: Bases | None = None) -> bool:
+        held = [self.lease_max(key, name, now_us) - self.ledger.base("shop", name) for name in self._regions(key)]
+        return super().key_fits(key, now_us, booked) or max(held) <= 1700
+
+
+@counts
+class grow_ignores_free(Counts):
+    def room(self, key: str, region: str, now_us: int) -> int:
+        others = [name for name in self._regions(key) if name != region]
+        floors = {name: floor_of(self.ledger.base("shop", name)) for name in others}
+        return SHARE_UNITS - sum(max(self.lease_max(key, name, now_us), floors[name]) for name in others)
+
+
+@counts
+class nowait(Counts):
+    def room(self, key: str, region: str, now_us: int) -> int:
+        total = 0
+        for name in self._regions(key):
+            base, newest = self.ledger.base("shop", name), self.entries(key, name)[-1:]
+            held = [base if entry.value == BASE else entry.value for entry in newest]
+            total += 0 if name == region else max([*held, self.resting(name, base, now_us)])
+        return SHARE_UNITS - total
+
+
+@counts
+class nodrift(Counts):
+    def extend(self, region: str, session: int, received_us: int) -> None:
+        known = self.ledger.sessions[region, session]
+        known.end_us = max(known.end_us, received_us + self.times.session_us)
+
+
+@counts
+class short_end(Counts):
+    def extend(self, region: str, session: int, received_us: int) -> None:
+        known = self.ledger.sessions[region, session]
+        known.end_us = max(known.end_us, received_us + self.times.session_us // 2)
+
+
+# ---- what a leader does
+
+
+@leader
+class con_from_rx(LeaderSide):
+    def on_report(self, now_us: int, report: Report) -> list[Record]:
+        return super().on_report(now_us, replace(report, echo=(report.echo[0], now_us)))
+
+
+@leader
+class echo_any_ep(LeaderSide):
+    def on_report(self, now_us: int, report: Report) -> list[Record]:
+        return super().on_report(now_us, replace(report, echo=(self.epoch, report.echo[1])))
+
+
+@leader
+class stale_ses(LeaderSide):
+    def on_report(self, now_us: int, report: Report) -> list[Record]:
+        current = self._ledger.current.get(report.region, 0)
+        return super().on_report(now_us, replace(report, session=current) if report.session else report)
+
+
+@leader
+class tau_late(LeaderSide):
+    def beat(self, now_us: int, leave_out: Any = ()) -> list[Record]:
+        return [replace(beat, leader_us=now_us + 300) for beat in super().beat(now_us, leave_out)]  # type: ignore[call-arg]
+
+
+@leader
+class renew_unchecked(LeaderSide):
+    def _may_renew(self, now_us: int) -> bool:
+        return True
+
+
+@leader
+class takeover_trusts(LeaderSide):
+    def _activate(self, now_us: int) -> None:
+        super()._activate(now_us)
+        for name in self.regions:
+            self._counts.raise_consent(name, now_us)
+
+
+@leader
+class last_only(LeaderSide):
+    def _activate(self, now_us: int) -> None:
+        super()._activate(now_us)
+        for by_region in self._ledger.keys.values():
+            for name, entries in by_region.items():
+                by_region[name] = entries[-1:]
+
+
+@leader
+class old_ses_void(LeaderSide):
+    def _activate(self, now_us: int) -> None:
+        super()._activate(now_us)
+        for name, number in list(self._ledger.sessions):
+            if self._ledger.current[name] != number:
+                del self._ledger.sessions[name, number]
+
+
+@leader
+class same_epoch(LeaderSide):
+    def take_over(self, now_us: int, nonce: str) -> Mark:
+        self._own = super().take_over(now_us, nonce)
+        return self._own
+
+    def _on_mark(self, now_us: int, mark: Mark) -> None:
+        super()._on_mark(now_us, mark)
+        if mark == self._own and mark.epoch == self._view and not self.active:
+            self._activate(now_us)
+
+    _own: Mark | None = None
+
+
+@leader
+class act_on_append(LeaderSide):
+    def take_over(self, now_us: int, nonce: str) -> Mark:
+        mark, view = super().take_over(now_us, nonce), self._view
+        self._view = mark.epoch
+        self._activate(now_us)
+        self._view = view
+        return mark
+
+
+@leader
+class new_ses_drops(LeaderSide):
+    def _welcome(self, now_us: int, report: Report) -> list[Record]:
+        for by_region in self._ledger.keys.values():
+            by_region.pop(report.region, None)
+        return super()._welcome(now_us, report)
+
+
+@leader
+class welc_unchecked(LeaderSide):
+    def _low(self, region: str, now_us: int) -> dict[str, int]:
+        return {}
+
+
+@leader
+class hello_once(LeaderSide):
+    def _is_hello(self, report: Report, current: int, now_us: int) -> bool:
+        again = report.session == 0 and report.agent in self._ledger.agents.get(report.region, {})
+        return not again and super()._is_hello(report, current, now_us)
+
+    def _welcome_again(self, now_us: int, report: Report) -> list[Record]:
+        return []
+
+
+@leader
+class keep_as_grow(LeaderSide):
+    def lease(self, now_us: int, key: str, region: str, value: int) -> list[Record]:
+        records = super().lease(now_us, key, region, value)
+        return [replace(record, kind=Kind.GROW) for record in records]  # type: ignore[call-arg]
+
+
+@leader
+class snap_open(LeaderSide):
+    @property
+    def snapping(self) -> bool:
+        return False
+
+
+@leader
+class snap_last(LeaderSide):
+    def snapshot(self, now_us: int, max_keys_per_part: int = 1000) -> list[Record]:
+        parts = super().snapshot(now_us, max_keys_per_part)
+        return [replace(part, ledger=_newest_only(part)) for part in parts]  # type: ignore[call-arg]
+
+
+def _newest_only(part: Any) -> dict[str, Any]:
+    return {key: {name: records[-1:] for name, records in of.items()} for key, of in part.ledger.items()}
+
+
+# ---- bases
+
+
+@leader
+class base_unacked(LeaderSide):
+    def configure(self, now_us: int, version: int, bases: Any) -> list[Record]:
+        records = super().configure(now_us, version, bases)
+        if records and version > 1:
+            self._ledger.booked = {domain: dict(of) for domain, of in bases.items()}
+        return records
+
+
+@leader
+class ack_old_ver(LeaderSide):
+    """Takes the acknowledgement of any version for one of that version's bases."""
+
+    def configure(self, now_us: int, version: int, bases: Any) -> list[Record]:
+        self._all = {**getattr(self, "_all", {}), version: bases}
+        return super().configure(now_us, version, bases)
+
+    def _on_base_version(self, link: Any, report: Report) -> None:
+        super()._on_base_version(link, report)
+        acked = self._all.get(report.base_version // 2)
+        if acked is None:
+            return
+        for domain, of in self._ledger.booked.items():
+            of[report.region] = min(of.get(report.region, 0), acked[domain][report.region])
+
+
+@leader
+class cfg_old(LeaderSide):
+    def configure(self, now_us: int, version: int, bases: Any) -> list[Record]:
+        self._ledger.version = min(self._ledger.version, version - 1)
+        return super().configure(now_us, version, bases)
+
+
+@leader
+class done_early(LeaderSide):
+    def _done_fits(self, now_us: int, booked: Any) -> bool:
+        return True
+
+    def _config_read_back(self) -> bool:
+        return True
+
+
+@leader
+class done_sum_only(LeaderSide):
+    def _done_fits(self, now_us: int, booked: Any) -> bool:
+        return all(sum(of.values()) <= SHARE_UNITS for of in booked.values())
+
+
+@leader
+class done_total_only(LeaderSide):
+    def _done_fits(self, now_us: int, booked: Any) -> bool:
+        return self._counts.fits(now_us, booked)
+
+
+# ---- the enforcement point
+
+
+@enforcement
+class noinst(Enforcement):
+    def write(self, now_us: int, write: Write, replication_id: str = "") -> WriteReply:
+        self.enter(now_us)
+        return super().write(now_us, replace(write, instance=self.instance or write.nonce), replication_id)
+
+
+@enforcement
+class nocas(Enforcement):
+    _calls = 2**40
+
+    def write(self, now_us: int, write: Write, replication_id: str = "") -> WriteReply:
+        self._calls += 1
+        reply = super().write(now_us, replace(write, version=self._calls), replication_id)
+        return replace(reply, version=write.version)
+
+
+@enforcement
+class restart_g(Enforcement):
+    def _born(self, now_us: int) -> Any:
+        variable = super()._born(now_us)
+        variable.consent = now_us
+        variable.default.turn(BASE, now_us)
+        return variable
+
+
+@enforcement
+class no_gap(Enforcement):
+    gap_ignored = True
+
+    def __init__(self, times: ProtocolTimes) -> None:
+        super().__init__(times)
+        self._gap_us = 10**12
+
+
+# ---- T1 is a rule of whoever calls the leader: the schedule itself breaks it
+
+MUTANTS["stale_now_coord"] = Cast(broken="stale_now_coord")
