@@ -29,7 +29,6 @@ PURE_ROOMS = (
     "global_sync/policy.py",
     "global_sync/codec.py",
     "global_sync/rulebook.py",
-    "global_sync/view.py",
 )
 IMPURE_MODULES = {
     "time", "random", "asyncio", "redis", "aiokafka", "socket", "os", "subprocess", "threading",

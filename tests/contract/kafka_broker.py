@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import subprocess
@@ -13,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from infra.install import kafka
 
 PORT, CONTROLLER, BEHIND_PROXY, PROXY = 23000, 23001, 23002, 23003
 CLUSTER = "YXBwb3J0aW9uLXRlc3RzLQ"
@@ -36,23 +37,21 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
 
-JAVA = ["java", "-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+JVM = ["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
-def jars() -> Path:
-    """The broker's jars, as the local system uses them."""
-    given = os.environ.get("APPORTION_TEST_KAFKA_JARS")
-    if given:
-        return Path(given)
-    from infra.install import kafka_jars
-
-    return kafka_jars()
+def java() -> list[str]:
+    """The java command with the broker's jars, installed as for the local system."""
+    choice = kafka(last_resort=False)
+    if choice.kind != "apache":
+        pytest.fail("these tests start a broker of their own: unset APPORTION_KAFKA_BOOTSTRAP")
+    return [str(choice.java), *JVM, "-cp", f"{choice.libs}/*"]
 
 
 @contextmanager
 def broker(directory: Path) -> Iterator[str]:
     """A fresh broker; its address.  Fails the test when it does not come up."""
-    classpath = f"{jars()}/*"
+    command = java()
     config = directory / "server.properties"
     config.write_text(
         CONFIG.format(port=PORT, controller=CONTROLLER, behind=BEHIND_PROXY, proxy=PROXY, data=directory / "data")
@@ -62,14 +61,14 @@ def broker(directory: Path) -> Iterator[str]:
         "rootLogger.level=warn\nrootLogger.appenderRef.c.ref=c\nappender.c.type=Console\n"
         "appender.c.name=c\nappender.c.layout.type=PatternLayout\n"
     )
-    java = [*JAVA, f"-Dlog4j2.configurationFile=file:{logging}", "-cp", classpath]
-    tool = [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(config)]
+    command.insert(1, f"-Dlog4j2.configurationFile=file:{logging}")
+    tool = [*command, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(config)]
     formatted = subprocess.run(tool, capture_output=True, text=True, timeout=60, check=False)
     if formatted.returncode:
         pytest.fail(f"Kafka's storage was not formatted: {formatted.stdout[-2000:]}{formatted.stderr[-2000:]}")
     log = directory / "kafka.log"
     with log.open("wb") as out:
-        process = subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=out, stderr=out)
+        process = subprocess.Popen([*command, "kafka.Kafka", str(config)], stdout=out, stderr=out)
     try:
         _wait_for_port(process, log)
         yield f"127.0.0.1:{PORT}"
