@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import logging
 import signal
 import socket
 import sys
@@ -53,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"{settings.check_api.host}:{port}: {error.strerror}", file=sys.stderr)
         return 2
+    # uvicorn warns of every malformed request: a line each is more than a stranger should be able to cause.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     app = create_app(limiter, node_options(settings, given.node))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(app, limiter, store, listener, settings.check_api.drain_ms))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
 
 from regional_limiter.model.decision import Answer, RuleVerdict
 
@@ -114,6 +115,7 @@ def _integer(value: int) -> int:
     return min(max(0, value), LARGEST_FIELD_INTEGER)
 
 
+@lru_cache(maxsize=4096)
 def _string(text: str) -> str:
     """A structured field string: printable ASCII, quotes and backslashes escaped, the rest a question mark."""
     plain = "".join(char if " " <= char <= "~" else "?" for char in text)

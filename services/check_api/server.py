@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from services.check_api.app import NodeApp
+from services.check_api.protocol import BoundedHttp
 
 MAX_CONNECTIONS = 8192
 BACKLOG = 2048
@@ -62,7 +63,7 @@ async def serve_node(
     """
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=BoundedHttp,
         ws="none",
         loop="none",
         lifespan="off",

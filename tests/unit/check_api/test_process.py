@@ -81,7 +81,7 @@ def node(config: Path, number: int) -> Iterator[tuple[str, subprocess.Popen[byte
         while True:
             assert process.poll() is None, process.stderr and process.stderr.read().decode()
             try:
-                httpx.get(f"{url}/livez", trust_env=False)
+                httpx.get(f"{url}/livez", trust_env=False, timeout=30)
                 break
             except httpx.HTTPError:
                 assert time.monotonic() < until, "the node does not listen"
@@ -94,7 +94,7 @@ def node(config: Path, number: int) -> Iterator[tuple[str, subprocess.Popen[byte
 
 def ask(url: str, resource: str) -> dict[str, object]:
     body = {"client_key": "u:1", "resource": resource}
-    response = httpx.post(f"{url}/v1/check", json=body, trust_env=False, timeout=5)
+    response = httpx.post(f"{url}/v1/check", json=body, trust_env=False, timeout=30)
     assert response.status_code == 200
     return dict(response.json())
 
@@ -102,14 +102,14 @@ def ask(url: str, resource: str) -> dict[str, object]:
 @pytest.mark.timeout(90)
 def test_a_node_without_redis_is_ready_from_its_disk_and_limits_by_its_own_part(config: Path) -> None:
     with node(config, 1) as (url, process):
-        ready = httpx.get(f"{url}/readyz", trust_env=False)
+        ready = httpx.get(f"{url}/readyz", trust_env=False, timeout=30)
         assert (ready.status_code, ready.json()) == (200, {"ready": True, "degraded": True})
         answers = [ask(url, "POST /orders") for _ in range(6)]
         assert [answer["allowed"] for answer in answers] == [True] * 4 + [False] * 2
         assert all(answer["degraded"] for answer in answers)
         login = ask(url, "POST /login")
         assert (login["allowed"], login["reason"]) == (False, "store_unavailable")
-        view = httpx.get(f"{url}/v1/node", trust_env=False, timeout=20).json()
+        view = httpx.get(f"{url}/v1/node", trust_env=False, timeout=30).json()
         assert (view["rules_version"], view["degraded_checks"]) == (7, 7)
         second = subprocess.run(
             [sys.executable, "-m", "services.check_api", "--config", str(config), "--node", "1"],
@@ -118,7 +118,7 @@ def test_a_node_without_redis_is_ready_from_its_disk_and_limits_by_its_own_part(
         )
         assert second.returncode == 2  # two copies would share the port in silence
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(30) == 0
         assert process.stderr is not None
         lines = [json.loads(line) for line in process.stderr.read().decode().splitlines()]
         assert lines[-1]["event"] == "stopped"
@@ -130,11 +130,13 @@ def test_kgateway_dev_kgateway_2832_a_node_that_never_had_rules_is_alive_not_rea
     config: Path,
 ) -> None:
     with node(config, 2) as (url, process):
-        assert httpx.get(f"{url}/readyz", trust_env=False).status_code == 503
-        response = httpx.post(f"{url}/v1/check", json={"client_key": "a", "resource": "b"}, trust_env=False)
+        assert httpx.get(f"{url}/readyz", trust_env=False, timeout=30).status_code == 503
+        response = httpx.post(
+            f"{url}/v1/check", json={"client_key": "a", "resource": "b"}, trust_env=False, timeout=30
+        )
         assert response.status_code == 503
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(30) == 0
 
 
 def test_a_wrong_start_is_exit_code_2_and_says_why(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

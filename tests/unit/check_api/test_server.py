@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from regional_limiter.model.decision import Answer, Check
+from services.check_api import protocol
 from services.check_api.app import NodeApp
 from services.check_api.server import bind, serve_node
 from services.cli.drive import drive
@@ -51,10 +52,10 @@ async def test_a_node_answers_on_a_socket_and_keeps_connections() -> None:
     limiter = FakeLimiter(answer_of(rule_verdict(allowed=False, retry_after_ms=334)))
     serving = asyncio.create_task(serve_node(node_of(limiter), listener, stop))
     try:
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
             assert (await client.get(f"{url}/livez")).status_code == 200
-        result = await drive([url], 200, 0.3, client_key="k", resource="r", concurrency=2)
-        async with httpx.AsyncClient(trust_env=False) as client:
+        result = await drive([url], 200, 0.3, client_key="k", resource="r", timeout_s=30)
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
             answer = await client.post(f"{url}/v1/check", json=CHECK)
             too_large = await client.post(f"{url}/v1/check", content=b"x" * 70_000)
             missing = await client.get(f"{url}/nothing")
@@ -77,7 +78,7 @@ async def test_gubernator_global_go_a_node_leaves_in_order() -> None:
     serving = asyncio.create_task(
         serve_node(node, listener, stop, drain_ms=60_000, hurry=(hurry := asyncio.Event()))
     )
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
         in_flight = asyncio.create_task(client.post(f"{url}/v1/check", json=CHECK))
         await limiter.asked.wait()
         stop.set()
@@ -98,7 +99,7 @@ async def test_what_is_in_flight_when_listening_ends_is_still_answered() -> None
     listener = bind("127.0.0.1", 0)
     url, node = url_of(listener), node_of(limiter)
     serving = asyncio.create_task(serve_node(node, listener, stop))
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
         in_flight = asyncio.create_task(client.post(f"{url}/v1/check", json=CHECK))
         await limiter.asked.wait()
         stop.set()
@@ -114,3 +115,35 @@ def test_two_copies_on_one_port_do_not_share_it_in_silence() -> None:
         with pytest.raises(OSError) as caught:
             bind("127.0.0.1", first.getsockname()[1])
     assert caught.value.errno == errno.EADDRINUSE
+
+
+async def told(url: str, *parts: bytes) -> bytes:
+    """What the server says to raw bytes until it closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_a_head_without_end_is_cut_off_by_size_and_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_DEADLINE_S", 0.05)
+    listener, stop = bind("127.0.0.1", 0), asyncio.Event()
+    url = url_of(listener)
+    serving = asyncio.create_task(serve_node(node_of(FakeLimiter()), listener, stop))
+    begin = b"POST /v1/check HTTP/1.1\r\nHost: x\r\nX-Long: "
+    try:
+        too_long = await told(url, begin, *[b"x" * 65_536] * 20)
+        too_slow = await told(url, begin)
+        malformed = await told(url, b"\x00\x01\r\n\r\n")
+    finally:
+        stop.set()
+        await serving
+    assert too_long == b"" or too_long.startswith(b"HTTP/1.1 431 ")
+    assert too_slow == b""
+    assert malformed.startswith(b"HTTP/1.1 400 ")

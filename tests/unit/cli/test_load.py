@@ -102,11 +102,11 @@ async def test_a_silent_server_times_out_and_a_late_answer_is_nobodys() -> None:
         nonlocal answered
         answered += 1
         if answered == 1:
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.45)
         writer.write(response(ALLOWED))
 
     async with server(second_only) as url:
-        result = await run(url, rate=10, seconds=0.2, timeout_s=0.05, concurrency=1)
+        result = await run(url, rate=2, seconds=1, timeout_s=0.4, concurrency=1)
     assert [check.error for check in result.checks] == ["timeout", None]
     assert result.allowed == 1
 
