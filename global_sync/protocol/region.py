@@ -393,7 +393,7 @@ class RegionSide:
         known = self._points.get(point)
         if known is None or self.deposed:
             return False
-        if not known.instance or (self.session > 0 and not known.put and not known.sent):
+        if not known.instance:
             return True
         return self.session > 0 and (
             bool(known.pending)
