@@ -17,7 +17,7 @@ from rich.table import Table
 
 from infra.local import local
 from infra.local.layout import Layout
-from infra.region.cli import AsJson, told_errors
+from infra.region.cli import AsJson, OrFail, told_errors
 
 app = typer.Typer(
     help="The whole system on this machine: Kafka, three regions, control API, dashboard, traffic.",
@@ -100,15 +100,15 @@ def down(directory: Directory = local.DEFAULT_DIRECTORY) -> None:
 
 
 @app.command()
-def status(directory: Directory = local.DEFAULT_DIRECTORY, as_json: AsJson = False) -> None:
-    """Show addresses, processes and links.  Exit 1 when something does not answer."""
+def status(directory: Directory = local.DEFAULT_DIRECTORY, as_json: AsJson = False, check: OrFail = False) -> None:
+    """Show addresses, processes and links."""
     with told_errors():
         told = local.status(directory)
     if as_json:
         typer.echo(json.dumps(told, indent=2))
     else:
         _show(told)
-    if not told["ready"]:
+    if check and not told["ready"]:
         raise typer.Exit(1)
 
 

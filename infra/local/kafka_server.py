@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import secrets
+import shutil
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
 
 from global_sync.transport.base import TransportUnavailable
@@ -97,12 +99,31 @@ def _start(layout: Layout, choice: KafkaChoice, processes: ProcessDirectory) -> 
     log4j.write_text(LOG4J)
     java = [str(choice.java), *JVM, f"-Dlog4j2.configurationFile={log4j.as_uri()}", "-cp", f"{choice.libs}/*"]
     if not (place / "data" / "meta.properties").exists():
-        _format(java, properties)
+        _copy_formatted(java, choice, place / "data", properties.read_text())
     return processes.start(NAME, [*java, "kafka.Kafka", str(properties)])
 
 
+def _copy_formatted(java: list[str], choice: KafkaChoice, data: Path, properties: str) -> None:
+    """An empty data directory with a cluster id.  Made once and copied: Java takes seconds to write two files.
+
+    That all local systems have one id does no harm: they never meet.
+    """
+    template = choice.libs.with_name(f"{choice.libs.name}-formatted")
+    if not template.exists():
+        with tempfile.TemporaryDirectory(dir=template.parent) as name:
+            fresh = Path(name) / "data"
+            configuration = Path(name) / "server.properties"
+            configuration.write_text(properties.replace(f"log.dirs={data}\n", f"log.dirs={fresh}\n"))
+            _format(java, configuration)
+            try:
+                fresh.replace(template)
+            except OSError:
+                pass  # another start was quicker
+    shutil.rmtree(data, ignore_errors=True)
+    shutil.copytree(template, data)
+
+
 def _format(java: list[str], properties: Path) -> None:
-    """Give the empty data directory its cluster id, once."""
     cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
     # An id that begins with "-" is taken for an option.
     command = [*java, "kafka.tools.StorageTool", "format", "-t", "A" + cluster[1:], "-c", str(properties)]
