@@ -35,7 +35,12 @@ Load = Callable[[str, float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """Times in seconds.  ``refresh_hurt_s``: how often the topology is read while a shard does not answer."""
+    """Times in seconds.
+
+    ``refresh_hurt_s``: how often the topology is read while a shard does not answer.  ``quick_s``: an answer that
+    took longer does not close a breaker: a shard that is too slow for checks is not well because a patient call
+    came back.
+    """
 
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
     view_timeout_s: float = 0.25
@@ -43,6 +48,7 @@ class ClusterOptions:
     refresh_hurt_s: float = 0.2
     refresh_apart_s: float = 0.05
     timeouts_to_refresh: int = 3
+    quick_s: float = 0.008
 
 
 class Cluster:
@@ -173,8 +179,9 @@ class Cluster:
             if error.may_have_run:
                 breaker.failed(started, monotonic())
             raise
-        breaker.succeeded()
-        self._strikes.pop(address, None)
+        if guarded or monotonic() - started <= self._options.quick_s:
+            breaker.succeeded()
+            self._strikes.pop(address, None)
         return reply
 
     async def _redirect(self, rest: str, asked: str, *, moved: bool, left_s: float) -> str:
@@ -224,13 +231,19 @@ class Cluster:
             except Exception:
                 _log.exception("reading the topology failed")
             await asyncio.sleep(self._options.refresh_apart_s)
-            wait_s = self._options.refresh_hurt_s if self.hurt() else self._options.refresh_s
+            await self._until_due()
+
+    async def _until_due(self) -> None:
+        """Wait for a wish, for a shard that hurts (a frozen one says nothing), or for the regular interval."""
+        due_at = monotonic() + self._options.refresh_s
+        while not self._wanted.is_set() and monotonic() < due_at:
             try:
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout(self._options.refresh_hurt_s):
                     await self._wanted.wait()
             except TimeoutError:
-                pass
-            self._wanted.clear()
+                if self.hurt():
+                    break
+        self._wanted.clear()
 
     async def views(self, connect_s: float) -> list[list[NodeLine]]:
         """What every reachable server says now; also of servers that only the replies name.

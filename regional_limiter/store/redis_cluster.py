@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
 from regional_limiter.model.decision import Verdict
@@ -68,7 +68,7 @@ class RedisClusterStore:
         self._library = build_library(times)
         self._load_command = pack("FUNCTION", "LOAD", self._library.text)
         self._loading: dict[str, asyncio.Task[None]] = {}
-        self.cluster = Cluster(seeds, options.cluster)
+        self.cluster = Cluster(seeds, replace(options.cluster, quick_s=self._attempt_s))
 
     @property
     def version(self) -> str:
@@ -89,7 +89,7 @@ class RedisClusterStore:
         return [f"{address}/{self.version}" for address in topology.primaries]
 
     async def touch(self, point: str, beat: NodeBeat) -> TouchReply:
-        # Not through the breaker: the touch is what finds out that a shard is back.
+        # Not held back by the breaker: the touch is what finds out that a shard is back.
         return wire.decode_touch(await self._at(point, "touch", wire.encode_touch(beat)))
 
     async def offer(self, point: str, demand: Mapping[str, int]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import redis
@@ -46,6 +47,16 @@ def wait_until(what: str, holds: Callable[[], bool], within_s: float) -> float:
             return time.monotonic() - start
         time.sleep(0.01)
     raise AssertionError(f"not within {within_s} s: {what}")
+
+
+async def eventually(what: str, holds: Callable[[], Awaitable[bool]], within_s: float) -> None:
+    """As ``wait_until``, beside other tasks."""
+    try:
+        async with asyncio.timeout(within_s):
+            while not await holds():  # noqa: ASYNC110 - other processes set no events here
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"not within {within_s} s: {what}") from None
 
 
 class RedisCluster:
