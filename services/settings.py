@@ -176,12 +176,17 @@ class CheckApiSettings(Listener):
 
     ``headers``: which rate limit headers answers carry; ``legacy_reset``: what X-RateLimit-Reset counts.
     ``drain_ms``: how long a node that was told to stop says that it is not ready before it stops listening.
+    ``store_deadline_ms``: the most that one sending to Redis may take; ``deadline_ms``: the most that a check waits
+    for Redis, redirections and several slots included.  What does not answer by then is decided by the rule's
+    ``on_store_failure``; callers such as gateways give up after 20 ms.
     """
 
     ports: list[Port] = Field(min_length=1, max_length=256)
     headers: Literal["both", "draft-11", "legacy", "off"] = "both"
     legacy_reset: Literal["seconds", "epoch"] = "seconds"
     drain_ms: int = Field(default=500, ge=0, le=60_000)
+    store_deadline_ms: int = Field(default=8, ge=1, le=10_000)
+    deadline_ms: int = Field(default=15, ge=1, le=10_000)
 
     def port(self, node: int) -> int:
         """The port of node ``node``, counted from 1.  Raises InvalidSettings for a node that is not there."""

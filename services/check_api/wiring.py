@@ -22,7 +22,11 @@ def build_store(settings: RegionSettings) -> RedisClusterStore:
     connection = ConnectionOptions(
         username=redis.username, password=redis.password.get_secret_value() if redis.password else None
     )
-    options = StoreOptions(cluster=ClusterOptions(connection=connection))
+    options = StoreOptions(
+        deadline_ms=settings.check_api.store_deadline_ms,
+        whole_deadline_ms=settings.check_api.deadline_ms,
+        cluster=ClusterOptions(connection=connection),
+    )
     return RedisClusterStore(redis.servers, settings.times(), options)
 
 
@@ -37,6 +41,7 @@ def build_limiter(settings: RegionSettings, node: int, store: RedisClusterStore)
         settings.times(),
         node=node_name(settings, node),
         address=url_of(check_api.host, check_api.port(node)),
+        deadline_s=check_api.deadline_ms / 1000,
     )
 
 
