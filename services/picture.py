@@ -5,15 +5,16 @@ The one place that puts together what displays show; control API and dashboard h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from global_sync.transport.base import USAGE, Message
-from regional_limiter.model.share import ProtocolTimes
-from services.health import Heard, LeaderSeen, RegionHealth, region_health, sentences
+from global_sync import codec
+from global_sync.protocol.messages import Beat, Mark
+from global_sync.transport.base import LOG, USAGE, Message
+from regional_limiter.model.share import ProtocolTimes, floor_of
+from services.health import Heard, LeaderSeen, RegionHealth, Sentence, region_health, sentences
 from services.probes import RegionProbe
 
 REGIONS_MOST = 100
@@ -26,30 +27,103 @@ class Picture:
         self._configured = list(regions)
         self._times = times
         self._usage: dict[str, tuple[Mapping[str, Any], int]] = {}
+        self._epoch = 0
+        self._beat_at_ms: int | None = None
+        self._lag_ms: int | None = None
 
-    def take(self, message: Message, now_ms: int) -> None:
-        """``now_ms``: this process's wall clock.  Raises ValueError for what is malformed."""
+    def take(self, message: Message, now_ms: int, *, live: bool = True) -> None:
+        """``now_ms``: this process's wall clock.  Raises ValueError for what is malformed.
+
+        ``live`` False: it waited in the topic before we came, so it is as old as the broker's stamp says.  The
+        stamp counts only then: the broker's clock may be another than ours.
+        """
+        heard_ms = now_ms if live else min(now_ms, message.timestamp_ms)
         if message.topic == USAGE:
-            self._take_usage(msgspec.json.decode(message.value), now_ms)
+            self._take_usage(usage_document(message.value), heard_ms)
+        elif message.topic == LOG:
+            self._take_log(message, heard_ms, now_ms)
 
-    def _take_usage(self, usage: Any, now_ms: int) -> None:
-        pass
+    def _take_usage(self, usage: Mapping[str, Any], heard_ms: int) -> None:
+        region = str(usage["region"])
+        if region in self._usage or len(self._usage) < REGIONS_MOST:
+            self._usage[region] = usage, heard_ms
+
+    def _take_log(self, message: Message, heard_ms: int, now_ms: int) -> None:
+        for record in codec.decode_records(message.value):
+            if isinstance(record, Mark | Beat) and record.epoch >= self._epoch:
+                self._epoch, self._beat_at_ms = record.epoch, heard_ms
+                self._lag_ms = max(0, now_ms - message.timestamp_ms)
+
+    # ---- regions and leader
 
     def health(self, probes: Mapping[str, RegionProbe], now_ms: int) -> list[RegionHealth]:
-        heard = {region: Heard(usage, now_ms - at_ms) for region, (usage, at_ms) in self._usage.items()}
+        """Every region that is configured or was heard of."""
+        heard = {region: Heard(usage, max(0, now_ms - at_ms)) for region, (usage, at_ms) in self._usage.items()}
         names = [*self._configured, *(name for name in sorted(heard) if name not in self._configured)]
         return [region_health(name, heard.get(name), probes.get(name), now_ms) for name in names]
 
-    def status(
-        self, probes: Mapping[str, RegionProbe], kafka_silent_ms: int | None, newest_rules: int, now_ms: int
-    ) -> dict[str, Any]:
-        regions = self.health(probes, now_ms)
-        said = sentences(regions, LeaderSeen(None, None), kafka_silent_ms, newest_rules, self._times, now_ms)
+    def leader(self, now_ms: int) -> LeaderSeen:
+        age_ms = None if self._beat_at_ms is None else max(0, now_ms - self._beat_at_ms)
+        return LeaderSeen(self._epoch or None, age_ms)
+
+    def leader_shown(self, probes: Mapping[str, RegionProbe], now_ms: int) -> dict[str, Any]:
+        seen = self.leader(now_ms)
+        leading = [name for name, probe in probes.items() if probe.leader and probe.leader.get("leading")]
+        late = seen.beat_age_ms is None or seen.beat_age_ms * 1000 > 2 * self._times.beat_us
         return {
-            "now_ms": now_ms,
-            "sentences": [one.shown() for one in said],
-            "regions": [asdict(r) for r in regions],
+            "epoch": seen.epoch,
+            "region": leading[0] if len(leading) == 1 else None,
+            "beat_age_ms": seen.beat_age_ms,
+            "late": late,
+            "lag_ms": self._lag_ms,
         }
 
-    def usage(self) -> dict[str, Any]:
-        return {}
+    def sentences(
+        self, regions: Sequence[RegionHealth], kafka_silent_ms: int | None, newest_rules: int, now_ms: int
+    ) -> list[Sentence]:
+        return sentences(regions, self.leader(now_ms), kafka_silent_ms, newest_rules, self._times, now_ms)
+
+    # ---- shares
+
+    def shares(
+        self, key: str, bases: Mapping[str, int], regions: Sequence[str], *, adaptive: bool, now_ms: int
+    ) -> dict[str, int | None]:
+        """The share of every region in a key, None where it is not known."""
+        return {region: self._share(key, bases.get(region, 0), region, adaptive, now_ms) for region in regions}
+
+    def _share(self, key: str, base: int, region: str, adaptive: bool, now_ms: int) -> int | None:
+        known = self._usage.get(region)
+        if not adaptive:
+            return base
+        if known is None:
+            return None
+        usage, at_ms = known
+        points = usage["points"]
+        left_ms = now_ms - at_ms
+        if any((point.get("session_left_ms") or 0) > left_ms for point in points):
+            share = usage["keys"].get(key, {}).get("share")
+            return base if share is None or share < 0 else int(share)
+        if any((point.get("consent_left_ms") or 0) > left_ms for point in points):
+            return floor_of(base)
+        return base
+
+    def want(self, region: str, key: str) -> int | None:
+        known = self._usage.get(region)
+        entry = known[0]["keys"].get(key) if known else None
+        return entry.get("want") if entry else None
+
+    def keys_seen(self) -> list[str]:
+        return sorted({key for usage, _ in self._usage.values() for key in usage["keys"]})
+
+
+def usage_document(value: bytes) -> Mapping[str, Any]:
+    """A usage message's content.  Raises ValueError."""
+    try:
+        document = msgspec.json.decode(value)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(document, dict) or not {"region", "agent", "at_ms", "totals", "keys", "points"} <= set(
+        document
+    ):
+        raise ValueError("not a usage message")
+    return document

@@ -32,10 +32,12 @@ class NodeProbe:
 
 @dataclass(frozen=True, slots=True)
 class RegionProbe:
-    """``agent``: the sync service's /v1/region, None without an answer; ``at_ms``: wall clock of the look."""
+    """``agent``, ``leader``: what the sync service says of itself and of its candidate leader, None without an
+    answer; ``at_ms``: wall clock of the look."""
 
     nodes: tuple[NodeProbe, ...]
     agent: Mapping[str, Any] | None
+    leader: Mapping[str, Any] | None
     at_ms: int
 
 
@@ -68,9 +70,9 @@ class Probes:
 
     async def _region(self, region: HubRegion) -> RegionProbe:
         ready = await asyncio.gather(*(self._ready(url) for url in region.nodes))
-        agent = await self._json(f"{region.sync}/v1/region") if region.sync else None
+        view = await self._json(f"{region.sync}/v1/region") if region.sync else {}
         nodes = tuple(NodeProbe(url, answer) for url, answer in zip(region.nodes, ready, strict=True))
-        return RegionProbe(nodes, agent, time.time_ns() // 1_000_000)
+        return RegionProbe(nodes, _part(view, "agent"), _part(view, "leader"), time.time_ns() // 1_000_000)
 
     async def _ready(self, url: str) -> bool | None:
         async with self._limit:
@@ -79,13 +81,18 @@ class Probes:
             except (httpx.HTTPError, OSError):
                 return None
 
-    async def _json(self, url: str) -> Mapping[str, Any] | None:
+    async def _json(self, url: str) -> Mapping[str, Any]:
         async with self._limit:
             try:
                 answer = await self._client.get(url)
                 if answer.status_code != 200 or len(answer.content) > ANSWER_BYTES_MOST:
-                    return None
+                    return {}
                 document = answer.json()
             except (httpx.HTTPError, OSError, ValueError):
-                return None
-        return document if isinstance(document, dict) else None
+                return {}
+        return document if isinstance(document, dict) else {}
+
+
+def _part(view: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    part = view.get(name)
+    return part if isinstance(part, dict) else None

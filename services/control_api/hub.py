@@ -8,8 +8,9 @@ import time
 from global_sync.transport.base import HISTORY, LOG, REPORTS, RULES, USAGE, Message, Transport
 from services.control_api.book import Book
 from services.control_api.proposals import Proposer
+from services.control_api.totals import UsageTotals
 from services.feed import Feed, Handler
-from services.picture import Picture
+from services.picture import Picture, usage_document
 from services.probes import Probes
 from services.settings import HubSettings
 
@@ -31,6 +32,7 @@ class Hub:
         self.settings = settings
         self.book = Book(sorted(settings.regions))
         self.picture = Picture(settings.regions, settings.times())
+        self.totals = UsageTotals()
         self.proposer = Proposer(transport)
         self.probes = Probes(settings.regions)
         handlers: dict[str, Handler] = {
@@ -68,7 +70,10 @@ class Hub:
         self._take(message)
 
     def _take(self, message: Message) -> None:
-        self.picture.take(message, wall_ms())
+        live = self.feed.topics[message.topic].caught_up.is_set()
+        self.picture.take(message, wall_ms(), live=live)
+        if message.topic == USAGE:
+            self.totals.take(usage_document(message.value))
 
 
 async def ended(task: asyncio.Task[None]) -> None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
 from global_sync.transport.base import LOG
+from regional_limiter.model.keys import rule_of
+from regional_limiter.model.rule import Distribution, Scope
+from services.control_api.book import Book
 from services.control_api.hub import Hub, wall_ms
+from services.health import RegionHealth
+from services.picture import Picture
+from services.probes import RegionProbe
+
+KEYS_MOST = 1_000
 
 
 def status_router(hub: Hub) -> APIRouter:
@@ -17,13 +27,58 @@ def status_router(hub: Hub) -> APIRouter:
     @router.get("/status", summary="Regions, leader, shares, lag, and what is wrong in plain sentences")
     async def status() -> Response:
         probes = await hub.probes.look()
-        now_ms = wall_ms()
-        body = hub.picture.status(probes, hub.feed.silent_ms(LOG), hub.book.newest(), now_ms)
+        body = status_document(hub.picture, hub.book, probes, hub.feed.silent_ms(LOG), wall_ms())
         return JSONResponse(body, headers={"Cache-Control": "no-store"})
 
-    @router.get("/usage", summary="Running totals by rule and region, and of the busiest keys")
+    @router.get("/usage", summary="Running totals by rule and region since this process began to read")
     async def usage() -> Response:
-        body: dict[str, Any] = {"at_ms": wall_ms(), **hub.picture.usage()}
+        body = {"at_ms": wall_ms(), "rules": hub.totals.shown()}
         return JSONResponse(body, headers={"Cache-Control": "no-store"})
 
     return router
+
+
+def status_document(
+    picture: Picture, book: Book, probes: Mapping[str, RegionProbe], kafka_silent_ms: int | None, now_ms: int
+) -> dict[str, Any]:
+    """``well``: no sentence says that something is wrong.  Shares are out of 10,000, null where not known."""
+    regions = picture.health(probes, now_ms)
+    said = picture.sentences(regions, kafka_silent_ms, book.newest(), now_ms)
+    return {
+        "now_ms": now_ms,
+        "well": not said,
+        "sentences": [one.shown() for one in said],
+        "kafka_silent_ms": kafka_silent_ms,
+        "leader": picture.leader_shown(probes, now_ms),
+        "rules_version": book.newest(),
+        "regions": {region.name: _region(region) for region in regions},
+        "keys": _keys(picture, book, [region.name for region in regions], now_ms),
+    }
+
+
+def _region(region: RegionHealth) -> dict[str, Any]:
+    shown = asdict(region)
+    del shown["name"]
+    return {**shown, "points_ok": region.points_ok, "nodes_alive": region.nodes_alive}
+
+
+def _keys(picture: Picture, book: Book, regions: list[str], now_ms: int) -> dict[str, Any]:
+    """Shares of the keys of global rules that anybody has spoken of lately."""
+    shown: dict[str, Any] = {}
+    for key in picture.keys_seen():
+        try:
+            domain, rule_id = rule_of(key)
+        except ValueError:
+            continue
+        known = book.get(domain)
+        place = known.place_of(rule_id) if known else None
+        if known is None or place is None or len(shown) >= KEYS_MOST:
+            continue
+        rule = known.rule_set.rules[place]
+        if rule.scope is Scope.GLOBAL:
+            adaptive = rule.distribution is Distribution.ADAPTIVE
+            shares = picture.shares(key, known.rule_set.bases, regions, adaptive=adaptive, now_ms=now_ms)
+            wants = {region: picture.want(region, key) for region in regions}
+            total = sum(share or 0 for share in shares.values())
+            shown[key] = {"domain": domain, "rule": rule_id, "shares": shares, "total": total, "wants": wants}
+    return shown

@@ -31,7 +31,7 @@ class Broadcaster:
         self._tick = tick
         self._hello = hello
         self._number = 0
-        self._subscribers: set[_Subscriber] = set()
+        self._subscribers: set[Subscriber] = set()
         self._closed = False
         self.dropped = 0
 
@@ -64,24 +64,26 @@ class Broadcaster:
         for subscriber in self._subscribers:
             subscriber.end()
 
-    def subscribe(self) -> _Subscriber:
+    def subscribe(self) -> Subscriber:
         """Raises TooManySubscribers."""
         if self._closed or len(self._subscribers) >= SUBSCRIBERS_MOST:
             raise TooManySubscribers
-        subscriber = _Subscriber()
+        subscriber = Subscriber()
         self._subscribers.add(subscriber)
         return subscriber
 
-    async def events(self, subscriber: _Subscriber) -> AsyncIterator[ServerSentEvent]:
-        try:
-            yield ServerSentEvent(event="hello", raw_data=self._hello(), id=str(self._number), retry=1000)
-            while (event := await subscriber.get()) is not None:
-                yield event
-        finally:
-            self._subscribers.discard(subscriber)
+    def leave(self, subscriber: Subscriber) -> None:
+        self._subscribers.discard(subscriber)
+
+    async def events(self, subscriber: Subscriber) -> AsyncIterator[ServerSentEvent]:
+        yield ServerSentEvent(event="hello", raw_data=self._hello(), id=str(self._number), retry=1000)
+        while (event := await subscriber.get()) is not None:
+            yield event
 
 
-class _Subscriber:
+class Subscriber:
+    """One tab's waiting frames."""
+
     def __init__(self) -> None:
         self._waiting: deque[ServerSentEvent] = deque(maxlen=WAITING_MOST)
         self._wake = asyncio.Event()

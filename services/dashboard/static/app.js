@@ -51,7 +51,7 @@ function Top({ feed }) {
     <header class="top">
       <h1><span class="mark" aria-hidden="true"></span>Apportion</h1>
       ${leader && html`<dl class="facts">
-        <div><dt>leader epoch</dt><dd>${known(leader.epoch) ? leader.epoch : NOT_KNOWN}</dd></div>
+        <div><dt>leader</dt><dd>${leader.region ? `${leader.region}, ` : ''}epoch ${leader.epoch ?? NOT_KNOWN}</dd></div>
         <div><dt>last beat</dt><dd class=${leader.late ? 'bad' : ''}>${duration(leader.beat_age_ms)} ago</dd></div>
         <div><dt>read lag</dt><dd>${duration(leader.lag_ms)}</dd></div>
       </dl>`}

@@ -13,13 +13,15 @@ def broadcaster() -> Broadcaster:
 
 async def test_a_new_tab_is_told_everything_first_and_then_each_frame() -> None:
     source = broadcaster()
-    events = source.events(source.subscribe())
+    subscriber = source.subscribe()
+    events = source.events(subscriber)
     first = await anext(events)
     source.publish()
     second = await anext(events)
     assert (first.event, first.raw_data) == ("hello", '{"frame":"hello"}')
     assert (second.event, second.raw_data, second.id) == ("tick", '{"frame":"tick"}', "1")
-    await events.aclose()
+    source.leave(subscriber)
+    source.publish()
     assert len(source) == 0
 
 

@@ -1,0 +1,163 @@
+"""The dashboard: one page, one stream of frames, everything from what this process reads itself."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi.staticfiles import StaticFiles
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from global_sync.transport.base import Transport
+from services.control_api.hub import ended
+from services.dashboard.board import Board
+from services.dashboard.stream import Broadcaster, Subscriber, TooManySubscribers
+from services.errors import install_problem_handlers, problem_response
+from services.probes import Probes
+from services.settings import HubSettings
+
+log = structlog.get_logger(__name__)
+
+STATIC = Path(__file__).with_name("static")
+LOOK_EVERY_S = 2.0
+COOKIE = "apportion_dashboard"
+SECURITY_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafka") -> FastAPI:
+    """The application.  It starts ``transport`` and, at its end, closes it.  ``mode``: kafka or embedded."""
+    probes = Probes(settings.regions)
+    board = Board(transport, settings, probes.last, mode)
+    broadcaster = Broadcaster(board.tick, board.hello)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await transport.start()
+        tasks = [
+            asyncio.create_task(board.feed.run(), name="follow topics"),
+            asyncio.create_task(broadcaster.run(), name="frames"),
+            asyncio.create_task(_look(probes), name="look at regions"),
+        ]
+        for task in tasks:
+            task.add_done_callback(_log_unexpected_end)
+        try:
+            yield
+        finally:
+            broadcaster.close()
+            for task in tasks:
+                await ended(task)
+            await probes.close()
+            await transport.close()
+
+    app = FastAPI(title="Apportion dashboard", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.board, app.state.broadcaster = board, broadcaster
+    install_problem_handlers(app, lambda error: log.error("unexpected error", exc_info=error))
+    if settings.dashboard.token is not None:
+        app.middleware("http")(_token_guard(settings.dashboard.token.get_secret_value()))
+    app.add_middleware(_Headers)
+    _add_routes(app, board, broadcaster)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    return app
+
+
+async def _subscriber(request: Request) -> AsyncIterator[Subscriber]:
+    broadcaster: Broadcaster = request.app.state.broadcaster
+    try:
+        mine = broadcaster.subscribe()
+    except TooManySubscribers:
+        raise HTTPException(503, "as many pages as this process serves are open") from None
+    try:
+        yield mine
+    finally:
+        broadcaster.leave(mine)
+
+
+def _add_routes(app: FastAPI, board: Board, broadcaster: Broadcaster) -> None:
+    @app.get("/")
+    async def page() -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    @app.get("/events", response_class=EventSourceResponse)
+    async def events(mine: Annotated[Subscriber, Depends(_subscriber)]) -> AsyncIterator[ServerSentEvent]:
+        async for event in broadcaster.events(mine):
+            yield event
+
+    @app.get("/history")
+    async def history(
+        rule: Annotated[str, Query(max_length=200)], key: Annotated[str, Query(max_length=2000)]
+    ) -> Response:
+        return JSONResponse(board.past(rule, key))
+
+    @app.get("/livez")
+    async def livez() -> dict[str, str]:
+        return {"status": "ok"}
+
+
+Next = Callable[[Request], Awaitable[Response]]
+
+
+class _Headers:
+    """Puts the security headers on every answer.  Plain ASGI: a stream passes through untouched."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+def _token_guard(token: str) -> Callable[[Request, Next], Awaitable[Response]]:
+    """A bearer token, or the cookie that ``/?token=…`` leaves: a page cannot send headers with its stream."""
+
+    async def guard(request: Request, call_next: Next) -> Response:
+        if request.url.path == "/livez" or _has(token, request):
+            return await call_next(request)
+        given = request.query_params.get("token", "")
+        if request.url.path == "/" and hmac.compare_digest(given.encode(), token.encode()):
+            response: Response = RedirectResponse("./", status_code=303)
+            response.set_cookie(
+                COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https"
+            )
+            return response
+        detail = "a token is needed: open the page once as /?token=TOKEN"
+        return problem_response(401, detail, headers={"WWW-Authenticate": "Bearer"})
+
+    return guard
+
+
+def _has(token: str, request: Request) -> bool:
+    bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+    given = [bearer, request.cookies.get(COOKIE, "")]
+    return any(hmac.compare_digest(one.encode(), token.encode()) for one in given)
+
+
+async def _look(probes: Probes) -> None:
+    while True:
+        await probes.look()
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _log_unexpected_end(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("a task has ended", task=task.get_name(), exc_info=task.exception())

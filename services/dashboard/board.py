@@ -1,0 +1,195 @@
+"""What the page shows, put together once a second from everything that was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from global_sync.transport.base import LOG, REPORTS, RULES, USAGE, Message, Transport
+from regional_limiter.model.keys import rule_of
+from services.control_api.book import Book
+from services.control_api.hub import REPORTS_BEFORE_END, USAGE_BEFORE_END, wall_ms
+from services.dashboard.history import History, Point
+from services.dashboard.rates import UsageRates
+from services.dashboard.rules import RuleShown, rules_shown
+from services.feed import Feed
+from services.health import RegionHealth
+from services.picture import Picture, usage_document
+from services.probes import RegionProbe
+from services.settings import HubSettings
+
+KEYS_A_RULE = 8
+KEYS_TRACKED = 2_000
+SMOOTHING = 0.2
+RULES_SHOWN = 100
+
+
+class Board:
+    """``probes`` gives the last look at the regions; ``mode``: ``kafka`` or ``embedded``."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        settings: HubSettings,
+        probes: Callable[[], Mapping[str, RegionProbe]],
+        mode: str = "kafka",
+        now_ms: Callable[[], int] = wall_ms,
+    ) -> None:
+        self._probes = probes
+        self._mode = mode
+        self._now_ms = now_ms
+        self._times = settings.times()
+        self.picture = Picture(settings.regions, self._times)
+        self.book = Book(sorted(settings.regions))
+        self.rates = UsageRates()
+        self.history = History()
+        self._busy: dict[str, float] = {}
+        self._rules: list[RuleShown] = []
+        self._rules_of: dict[str, int] = {}
+        self._points: dict[str, Any] = {}
+        self._status: dict[str, Any] = {}
+        handlers = {RULES: self.take, LOG: self.take, USAGE: self.take, REPORTS: self.take}
+        self.feed = Feed(transport, handlers, {USAGE: USAGE_BEFORE_END, REPORTS: REPORTS_BEFORE_END})
+
+    def take(self, message: Message) -> None:
+        now_ms = self._now_ms()
+        if message.topic == RULES:
+            self.book.take(message)
+        elif message.topic == USAGE:
+            self.rates.take(usage_document(message.value), now_ms)
+        self.picture.take(message, now_ms, live=self.feed.topics[message.topic].caught_up.is_set())
+
+    # ---- frames
+
+    def tick(self) -> str:
+        """One frame; the rules are in it when they have changed."""
+        now_ms = self._now_ms()
+        changed = self._renew_rules()
+        regions = self.picture.health(self._probes(), now_ms)
+        names = [region.name for region in regions]
+        self._status = self._status_frame(regions, now_ms)
+        busiest = self._busiest(names, now_ms)
+        self._points = {rule.name: self._rule_frame(rule, busiest, names, now_ms) for rule in self._rules}
+        frame: dict[str, Any] = {"status": self._status, "points": self._points}
+        if changed:
+            frame["rules"] = [rule.frame() for rule in self._rules]
+        return _text(frame)
+
+    def hello(self) -> str:
+        """Everything that a new tab needs: with the past of each rule's busiest key."""
+        if not self._status:
+            self.tick()
+        names = [region["name"] for region in self._status["regions"]]
+        past = {}
+        for rule, entry in self._points.items():
+            key = entry["keys"][0][0] if entry["keys"] else None
+            past[rule] = {"key": key, "series": self.history.columns(rule, key, names) if key else None}
+        frame = {
+            "status": self._status,
+            "points": self._points,
+            "rules": [rule.frame() for rule in self._rules],
+            "history": past,
+        }
+        return _text(frame)
+
+    def past(self, rule: str, key: str) -> dict[str, Any]:
+        return self.history.columns(rule, key, [region["name"] for region in self._status.get("regions", [])])
+
+    # ---- parts of a frame
+
+    def _renew_rules(self) -> bool:
+        versions = {domain: known.version for domain, known in self.book.sets().items()}
+        if versions == self._rules_of:
+            return False
+        self._rules_of = versions
+        self._rules = rules_shown(self.book)[:RULES_SHOWN]
+        return True
+
+    def _status_frame(self, regions: Sequence[RegionHealth], now_ms: int) -> dict[str, Any]:
+        said = self.picture.sentences(regions, self.feed.silent_ms(LOG), self.book.newest(), now_ms)
+        return {
+            "now_ms": now_ms,
+            "mode": self._mode,
+            "sentences": [one.shown() for one in said],
+            "leader": self.picture.leader_shown(self._probes(), now_ms),
+            "regions": [self._region_frame(region, now_ms) for region in regions],
+        }
+
+    def _region_frame(self, region: RegionHealth, now_ms: int) -> dict[str, Any]:
+        rate = self.rates.all_rules(region.name, now_ms)
+        probed = [node["ready"] for node in region.node_urls]
+        nodes = (
+            {"ready": sum(1 for ready in probed if ready), "total": len(probed)}
+            if probed
+            else {"ready": region.nodes_alive, "total": len(region.nodes)}
+        )
+        return {
+            "name": region.name,
+            "link": region.link,
+            "link_age_ms": region.link_age_ms,
+            "since_ms": region.since_ms,
+            "session_left_ms": region.session_left_ms,
+            "consent_left_ms": region.consent_left_ms,
+            "session_whole_ms": self._times.session_us // 1000,
+            "consent_whole_ms": self._times.consent_us // 1000,
+            "points": {"ok": region.points_ok, "total": len(region.points)},
+            "nodes": nodes,
+            "allowed_per_s": rate and round(rate[0], 1),
+            "denied_per_s": rate and round(rate[1], 1),
+        }
+
+    def _rule_frame(
+        self, rule: RuleShown, busiest: Mapping[str, Sequence[str]], regions: Sequence[str], now_ms: int
+    ) -> dict[str, Any]:
+        by_region = [self.rates.rule(region, rule.name, now_ms) for region in regions]
+        known = [rate for rate in by_region if rate is not None]
+        total = {
+            "a": round(sum(rate[0] for rate in known), 1) if known else None,
+            "d": round(sum(rate[1] for rate in known), 1) if known else None,
+        }
+        keys = []
+        for key in busiest.get(rule.name, ()) if rule.is_global else ():
+            point = self._point(rule, key, regions, now_ms)
+            self.history.add(rule.name, key, now_ms, point)
+            keys.append([key, point.frame()])
+        return {"total": total, "keys": keys}
+
+    def _point(self, rule: RuleShown, key: str, regions: Sequence[str], now_ms: int) -> Point:
+        return Point(
+            shares=self.picture.shares(key, rule.bases, regions, adaptive=rule.adaptive, now_ms=now_ms),
+            wants={region: self.picture.want(region, key) for region in regions},
+            rates={region: self.rates.key(region, key, now_ms) for region in regions},
+        )
+
+    def _busiest(self, regions: Sequence[str], now_ms: int) -> dict[str, list[str]]:
+        """Rule -> its busiest keys, the busiest first; smoothed, so that two equal keys do not take turns."""
+        offered: dict[str, float] = {}
+        for region in regions:
+            for key, (allowed, denied) in self.rates.keys_of(region, now_ms).items():
+                offered[key] = offered.get(key, 0.0) + allowed + denied
+        for key in [*self._busy, *(key for key in offered if key not in self._busy)]:
+            before = self._busy.get(key, offered.get(key, 0.0))
+            self._busy[key] = before + SMOOTHING * (offered.get(key, 0.0) - before)
+        ordered = sorted(self._busy, key=lambda key: (-self._busy[key], key))
+        self._busy = {key: self._busy[key] for key in ordered[:KEYS_TRACKED] if self._busy[key] > 0.01}
+        found: dict[str, list[str]] = {}
+        for key in ordered:
+            if key in self._busy:
+                keys = found.setdefault(_rule_name(key), [])
+                if len(keys) < KEYS_A_RULE:
+                    keys.append(key)
+        return found
+
+
+def _rule_name(key: str) -> str:
+    """``domain/rule`` of a bucket key, "" for what is none."""
+    try:
+        return "/".join(rule_of(key))
+    except ValueError:
+        return ""
+
+
+def _text(frame: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(frame).decode()

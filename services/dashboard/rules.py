@@ -1,0 +1,82 @@
+"""Rules as the page names them: the limit in words, and what its charts need.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from regional_limiter.model.rule import Distribution, Rule, Scope
+from services.control_api.book import Book
+
+
+@dataclass(frozen=True, slots=True)
+class RuleShown:
+    """``name``: ``domain/id``; ``rate_per_s``: the refill, None for windows."""
+
+    name: str
+    domain: str
+    id: str
+    description: str
+    limit: str
+    rate_per_s: float | None
+    is_global: bool
+    adaptive: bool
+    bases: Mapping[str, int]
+    version: int
+
+    def frame(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "domain": self.domain,
+            "id": self.id,
+            "description": self.description,
+            "limit": self.limit,
+            "rate_per_s": self.rate_per_s,
+            "scope": "global" if self.is_global else "region",
+            "distribution": "adaptive" if self.adaptive else "static",
+            "bases": dict(self.bases),
+            "version": self.version,
+        }
+
+
+def rules_shown(book: Book) -> list[RuleShown]:
+    """Every accepted rule, domain by domain, in the order of its set."""
+    shown = []
+    for domain in sorted(book.sets()):
+        known = book.sets()[domain]
+        for rule in known.rule_set.rules:
+            per_s = rule.refill.tokens * 1000 / rule.refill.period_ms if rule.refill else None
+            is_global = rule.scope is Scope.GLOBAL
+            shown.append(
+                RuleShown(
+                    name=f"{domain}/{rule.id}",
+                    domain=domain,
+                    id=rule.id,
+                    description=rule.description,
+                    limit=limit_words(rule, per_s),
+                    rate_per_s=per_s,
+                    is_global=is_global,
+                    adaptive=is_global and rule.distribution is Distribution.ADAPTIVE,
+                    bases=known.rule_set.bases,
+                    version=known.rule_versions.get(rule.id, known.version),
+                )
+            )
+    return shown
+
+
+def limit_words(rule: Rule, per_s: float | None) -> str:
+    """``100 at once and 50/s, for each client_key over all regions together``."""
+    if per_s is None:
+        numbers = f"{rule.capacity:,} in {(rule.window_ms or 0) / 1000:,g} s"
+    else:
+        numbers = f"{rule.capacity:,} at once and {_rate(per_s)}"
+    whom = f"for each {' and '.join(rule.key)}" if rule.key else "for all together"
+    return f"{numbers}, {whom}" + (", over all regions" if rule.scope is Scope.GLOBAL else "")
+
+
+def _rate(per_s: float) -> str:
+    for unit, seconds in (("s", 1), ("min", 60), ("h", 3600), ("day", 86_400)):
+        if per_s * seconds >= 1:
+            return f"{per_s * seconds:,.4g}/{unit}"
+    return f"{per_s * 86_400:.3g}/day"

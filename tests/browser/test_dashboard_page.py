@@ -1,0 +1,131 @@
+"""The page in a real browser, fed with real messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import Served
+
+pytestmark = pytest.mark.timeout(90)
+PATIENCE_MS = 15_000
+
+
+@contextmanager
+def page_of(browser: Browser, served: Served, *, width: int = 1280, scheme: Any = "light") -> Iterator[Page]:
+    """A page that must not log an error, nor ask another host for anything."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: errors.append(request.url) if served.url not in request.url else None)
+    page.goto(served.url)
+    expect(page.locator(".region")).to_have_count(3, timeout=PATIENCE_MS)
+    yield page
+    context.close()
+    assert errors == []
+
+
+def test_shares_of_all_regions_are_shown_as_numbers_and_as_a_chart(browser: Browser, served: Served) -> None:
+    with page_of(browser, served) as page:
+        card = page.locator(".rule", has_text="api-global")
+        expect(card.locator("canvas")).to_have_count(2, timeout=PATIENCE_MS)
+        shares = card.locator("table").first
+        for region in ("us-east", "eu-west", "ap-south"):
+            expect(shares.get_by_role("rowheader", name=region)).to_be_visible()
+        expect(shares.locator("tfoot")).to_contain_text("99.", timeout=PATIENCE_MS)
+        painted = card.locator("canvas").first.evaluate(
+            """canvas => {
+                const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+                const colours = new Set();
+                for (let at = 0; at < data.length; at += 4)
+                    if (data[at + 3] === 255) colours.add(data.slice(at, at + 3).join());
+                return [...colours];
+            }"""
+        )
+        assert {"0,114,178", "230,159,0", "0,158,115"} <= set(painted), "one area for each region"
+
+
+def test_rates_come_from_what_the_regions_counted(browser: Browser, served: Served) -> None:
+    with page_of(browser, served) as page:
+        card = page.locator(".rule", has_text="api-global")
+        offered = card.locator(".facts div", has_text="offered").locator("dd")
+        expect(offered).to_contain_text("/s", timeout=PATIENCE_MS)
+        page.wait_for_function(
+            "text => !['–', '0/s'].includes(text())".replace("text()", TEXT), timeout=PATIENCE_MS
+        )
+        assert 100 < int(offered.inner_text().removesuffix("/s")) < 200
+        region = page.locator(".region", has_text="us-east")
+        expect(region).to_contain_text("3 of 3")
+        expect(region).to_contain_text("linked")
+
+
+TEXT = "[...document.querySelectorAll('.rule .facts dd')][2].textContent"
+
+
+def test_another_key_can_be_picked_with_the_keyboard(browser: Browser, served: Served) -> None:
+    with page_of(browser, served) as page:
+        picker = page.locator(".rule", has_text="api-global").get_by_label("Key")
+        expect(picker.locator("option")).to_have_count(3, timeout=PATIENCE_MS)
+        picker.focus()
+        picker.select_option(label="user:42")
+        expect(picker).to_have_value("rl:{01}:default/api-global:user%3A42")
+        chart = page.locator(".chart").first
+        chart.focus()
+        page.keyboard.press("ArrowLeft")
+        expect(page.locator(".rule table thead th").first).to_contain_text(":", timeout=PATIENCE_MS)
+        page.keyboard.press("Escape")
+        expect(page.locator(".rule table thead th").first).to_have_text("now", timeout=PATIENCE_MS)
+
+
+def test_a_region_that_is_cut_off_is_said_in_a_plain_sentence(browser: Browser, served: Served) -> None:
+    with page_of(browser, served) as page:
+        expect(page.locator(".sentence.good")).to_be_visible(timeout=PATIENCE_MS)
+        served.do(lambda: served.world.cut.add("ap-south"))
+        sentence = page.locator(".sentence.bad")
+        expect(sentence).to_contain_text("ap-south is cut off since", timeout=PATIENCE_MS)
+        expect(sentence).to_contain_text("it goes on with its leases until")
+        expect(page.locator(".region.cut")).to_contain_text("cut off since")
+        served.do(lambda: served.world.cut.clear())
+        expect(page.locator(".sentence.good")).to_be_visible(timeout=PATIENCE_MS)
+
+
+def test_a_redis_point_that_does_not_answer_is_named(browser: Browser, served: Served) -> None:
+    served.do(lambda: served.world.broken.add(("eu-west", "127.0.0.1:7002")))
+    with page_of(browser, served) as page:
+        expect(page.locator(".sentence.bad")).to_contain_text(
+            "eu-west: 1 of 3 Redis points not reached (127.0.0.1:7002)", timeout=PATIENCE_MS
+        )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_is_wider_than_the_screen(browser: Browser, served: Served, scheme: str, width: int) -> None:
+    with page_of(browser, served, width=width, scheme=scheme) as page:
+        expect(page.locator(".rule canvas")).to_have_count(2, timeout=PATIENCE_MS)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == (
+            "rgb(245, 246, 248)" if scheme == "light" else "rgb(17, 20, 23)"
+        )
+
+
+def test_embedded_mode_says_so(browser: Browser, served_embedded: Served) -> None:
+    with page_of(browser, served_embedded) as page:
+        expect(page.locator(".banner")).to_contain_text("Embedded mode")
+
+
+def test_a_closed_tab_frees_its_stream(browser: Browser, served: Served) -> None:
+    for _ in range(3):
+        with page_of(browser, served):
+            pass
+    with page_of(browser, served) as page:
+        deadline = time.monotonic() + 10
+        while len(served.streams) > 1:
+            assert time.monotonic() < deadline, "streams of closed tabs pile up"
+            page.wait_for_timeout(200)
