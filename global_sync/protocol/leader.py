@@ -42,9 +42,9 @@ from global_sync.protocol.snapshots import SnapshotParts
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes
 
-REISSUE_AFTER_US = 1_000_000
+REISSUE_AFTER_BEATS = 1
 """A record that waits longer for its acknowledgement is said again, as a KEEP of the same value."""
-SLOW_AFTER_US = 2_000_000
+SLOW_AFTER_BEATS = 2
 """A region whose records wait longer is left out of renewals: it lapses alone instead of blocking the rest."""
 MAX_LEDGER_BYTES = 700_000
 """Bound on the keys with records: a WELCOME may have to name them all in one message."""
@@ -78,9 +78,6 @@ class _Issued:
 
     records: tuple[Record, ...]
     issued_us: int
-
-    def due(self, now_us: int) -> bool:
-        return now_us - self.issued_us > REISSUE_AFTER_US
 
 
 @dataclass(slots=True)
@@ -282,8 +279,17 @@ class LeaderSide:
             if now_us - since > longer_than_us
         ]
 
-    def slow_regions(self, now_us: int, longer_than_us: int = SLOW_AFTER_US) -> set[str]:
-        return {waiting.region for waiting in self.unacked(now_us, longer_than_us)}
+    def slow_regions(self, now_us: int, longer_than_us: int | None = None) -> set[str]:
+        """Regions to leave out of renewals."""
+        limit = SLOW_AFTER_BEATS * self.times.beat_us if longer_than_us is None else longer_than_us
+        return {waiting.region for waiting in self.unacked(now_us, limit)}
+
+    @property
+    def _reissue_us(self) -> int:
+        return REISSUE_AFTER_BEATS * self.times.beat_us
+
+    def _due(self, issued: _Issued, now_us: int) -> bool:
+        return now_us - issued.issued_us > self._reissue_us
 
     # ---- reports: C3, C4, C5, C8
 
@@ -339,7 +345,7 @@ class LeaderSide:
     def _welcome_again(self, now_us: int, report: Report) -> list[Record]:
         """The agent still says hello though it was welcomed: the record may have been lost; a repeat is void."""
         issued = self._welcomes.get(report.region)
-        if issued is None or self.snapping or report.session != 0 or not issued.due(now_us):
+        if issued is None or self.snapping or report.session != 0 or not self._due(issued, now_us):
             return []
         welcome = issued.records[0]
         if not isinstance(welcome, Welcome) or welcome.agent != report.agent:
@@ -533,7 +539,7 @@ class LeaderSide:
             entry = self._newest(key, region)
             if entry is None or not self._counts.alive(region, entry.session, now_us):
                 del self._waiting[key, region]
-            elif now_us - max(since, entry.issued_us) > REISSUE_AFTER_US and self.live(region, now_us):
+            elif now_us - max(since, entry.issued_us) > self._reissue_us and self.live(region, now_us):
                 records += self._say_again(now_us, key, region, entry)
             if len(records) >= _REISSUES_AT_ONCE:
                 break
@@ -578,7 +584,7 @@ class LeaderSide:
         return [config]
 
     def _say_config_again(self, now_us: int) -> list[Record]:
-        if self._config is None or self._config_read_back() or not self._config.due(now_us):
+        if self._config is None or self._config_read_back() or not self._due(self._config, now_us):
             return []
         self._config.issued_us = now_us
         return list(self._config.records)
@@ -605,7 +611,7 @@ class LeaderSide:
 
     def _done_missing(self, now_us: int) -> bool:
         """A live region has settled no DONE of this version, and the last one was a while ago."""
-        if self._done is not None and not self._done.due(now_us):
+        if self._done is not None and not self._due(self._done, now_us):
             return False
         wanted = 2 * self._ledger.version + 1
         return any(link.base_version < wanted for region, link in self._links.items() if self.live(region, now_us))
@@ -627,7 +633,7 @@ class LeaderSide:
         if not self.active:
             return []
         if self._snapshot is not None:
-            if not self._snapshot.due(now_us):
+            if not self._due(self._snapshot, now_us):
                 return []
             self._snapshot.issued_us = now_us
             return list(self._snapshot.records)

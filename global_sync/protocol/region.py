@@ -479,14 +479,14 @@ class RegionSide:
         extended = min(start.leader_time, *(point.settled_extension() for point in points))
         if extended > self._settled_time:
             self._settled_time, self.news = extended, True
-        if listing.nodes_base_version is not None:
+        for key in list(self._open):
+            everywhere = min(start.stamp, *(point.settled_stamp(key) for point in points))
+            self._settle_key(key, self._keys[key], everywhere)
+        if listing.nodes_base_version is not None and not self._before_base:
             accepted = min(point.settled_base_version() for point in points)
             known = min(start.base_version, accepted, listing.nodes_base_version)
             if known > self._settled_base_version:
                 self._settled_base_version, self.news = known, True
-        for key in list(self._open):
-            everywhere = min(start.stamp, *(point.settled_stamp(key) for point in points))
-            self._settle_key(key, self._keys[key], everywhere)
 
     def _settle_key(self, key: str, entry: _Key, everywhere: int) -> None:
         known = [state for state in entry.states if state.stamp <= everywhere]

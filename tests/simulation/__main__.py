@@ -1,4 +1,7 @@
-"""python -m tests.simulation FIRST END [--steps N] [--mutant M] [--heal]: run seeds FIRST to END - 1."""
+"""Run seeds FIRST to END - 1 of the simulation, or one to replay it.
+
+python -m tests.simulation FIRST END [--steps N] [--mutant NAME] [--heal]
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import argparse
 from collections import Counter
 
 from .cast import Cast
+from .healing import heal
+from .mutants import MUTANTS
 from .world import run
 
 
@@ -14,14 +19,23 @@ def main() -> int:
     parser.add_argument("first", type=int)
     parser.add_argument("end", type=int)
     parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--mutant", choices=sorted(MUTANTS))
+    parser.add_argument("--heal", action="store_true", help="let the faults end, and say what does not heal")
     options = parser.parse_args()
-    bad, counted = 0, Counter()
+    cast = MUTANTS[options.mutant] if options.mutant else Cast()
+    bad = 0
+    counted: Counter[str] = Counter()
     for seed in range(options.first, options.end):
-        world = run(seed, options.steps, Cast())
+        world = run(seed, options.steps, cast)
+        problems: list[object] = [world.found] if world.found else []
+        if options.heal and not problems:
+            problems += heal(world)
         counted += world.counted
-        if world.found:
+        if problems:
             bad += 1
-            print("BAD", seed, world.found, flush=True)
+            print("BAD", seed, problems, flush=True)
+        if (seed - options.first) % 250 == 249:
+            print(f"{seed - options.first + 1} seeds, {bad} bad", flush=True)
     seeds = max(1, options.end - options.first)
     print(f"{seeds} seeds of {options.steps} events, {bad} bad;", end=" ")
     print({what: round(number / seeds, 1) for what, number in sorted(counted.items())})

@@ -345,7 +345,7 @@ def a_renewal_of_another_session_is_not_mine(cast: Cast) -> list[str]:
     while h.now < begin + S_D + 30:
         h.others_live(20, only=[0, 2])
         h.sync(1)
-    h.lease(0, 6600)
+    h.lease(0, 7500)
     h.check("after the session by an old beat")
     return h.bad
 
