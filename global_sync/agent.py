@@ -88,7 +88,7 @@ class Agent:
         self.agent_id = secrets.token_hex(16)
         self.side = RegionSide(region, self.agent_id, times)
         self.rules = RegionRules(state_dir / "rules.json")
-        self.demand = DemandEstimator(self.rules.rate_of, self.side.held)
+        self.demand = DemandEstimator(self.rules.refill_of, self.side.held)
         self.usage = NodeUsage(forget_after_us=2 * times.consent_us)
         self.points: dict[str, PointState] = {}
         self.active = False

@@ -11,7 +11,7 @@ import structlog
 from global_sync.rulebook import RulesFold
 from regional_limiter.model.errors import InvalidRules
 from regional_limiter.model.keys import rule_of
-from regional_limiter.model.rule import Rule
+from regional_limiter.model.rule import Rate, Rule
 from regional_limiter.rules import parse_document
 
 log = structlog.get_logger(__name__)
@@ -70,10 +70,10 @@ class RegionRules:
     def blob(self) -> bytes:
         return self._blob
 
-    def rate_of(self, key: str) -> tuple[int, int] | None:
-        """(tokens, period in ms) of the rule that a bucket key belongs to; None when it is gone or has none."""
+    def refill_of(self, key: str) -> Rate | None:
+        """The refill of the rule that a bucket key belongs to; None when it is gone or has none."""
         rule = self._rules.get(rule_of(key))
-        return (rule.refill.tokens, rule.refill.period_ms) if rule and rule.refill else None
+        return rule.refill if rule else None
 
 
 def write_whole(path: Path, content: bytes) -> None:
