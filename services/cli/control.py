@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from services.cli.output import fail, print_faults
 
 if TYPE_CHECKING:
-    import httpx
+    from httpx import Response
 
 URL_VARIABLE = "APPORTION_CONTROL_URL"
 TOKEN_VARIABLE = "APPORTION_CONTROL_TOKEN"
-LOCAL_STATUS = Path(".local/default/status.json")
+LOCAL_SYSTEM = Path(".local/default")
 TIMEOUT_S = 10.0
 HELP = "Control API; default: $APPORTION_CONTROL_URL, else the running local system's."
 
@@ -29,15 +29,14 @@ def control_url(given: str | None) -> str:
 
 
 def _local_url() -> str | None:
-    """From the status file of the local system here or in a directory above."""
-    for directory in (Path.cwd(), *Path.cwd().parents):
-        try:
-            status = json.loads((directory / LOCAL_STATUS).read_text())
-        except (OSError, ValueError):
-            continue
-        url = status.get("control_api") if isinstance(status, dict) else None
-        if isinstance(url, str):
-            return url
+    """Of the local system here or in a directory above."""
+    from infra.local.layout import load_layout
+
+    given = os.environ.get("APPORTION_LOCAL_DIR")
+    places = [Path(given)] if given else [place / LOCAL_SYSTEM for place in (Path.cwd(), *Path.cwd().parents)]
+    for place in places:
+        if (layout := load_layout(place)) is not None:
+            return layout.control_api
     return None
 
 
@@ -57,21 +56,20 @@ class Refused(Exception):
 class Control:
     """Calls one control API."""
 
-    def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def call(self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **options: Any) -> Response:
+        """The answer.  Raises Refused; ends the process with 2 when nobody answers."""
         import httpx  # here: commands that call nobody need not wait for it
 
-        self.url = url
-        headers = {"Apportion-Author": _author()}
+        own_machine = httpx.URL(self.url).host in ("localhost", "127.0.0.1", "::1")  # no proxy leads there
+        mine = {"Apportion-Author": _author(), **(headers or {})}
         if token := os.environ.get(TOKEN_VARIABLE):
-            headers["Authorization"] = f"Bearer {token}"
-        self._client = httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S, transport=transport)
-
-    def call(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """The answer.  Raises Refused; ends the process with 2 when nobody answers."""
-        import httpx
-
+            mine["Authorization"] = f"Bearer {token}"
         try:
-            answer = self._client.request(method, path, **options)
+            with httpx.Client(base_url=self.url, timeout=TIMEOUT_S, trust_env=not own_machine) as client:
+                answer = client.request(method, path, headers=mine, **options)
         except httpx.HTTPError as error:
             fail(f"{self.url} does not answer: {str(error) or type(error).__name__}")
         if answer.is_success:

@@ -40,16 +40,18 @@ def test_shares_of_all_regions_are_shown_as_numbers_and_as_a_chart(browser: Brow
         for region in ("us-east", "eu-west", "ap-south"):
             expect(shares.get_by_role("rowheader", name=region)).to_be_visible()
         expect(shares.locator("tfoot")).to_contain_text("99.", timeout=PATIENCE_MS)
-        painted = card.locator("canvas").first.evaluate(
-            """canvas => {
-                const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-                const colours = new Set();
-                for (let at = 0; at < data.length; at += 4)
-                    if (data[at + 3] === 255) colours.add(data.slice(at, at + 3).join());
-                return [...colours];
-            }"""
-        )
-        assert {"0,114,178", "230,159,0", "0,158,115"} <= set(painted), "one area for each region"
+        page.wait_for_function(PAINTED, arg=["0,114,178", "230,159,0", "0,158,115"], timeout=PATIENCE_MS)
+
+
+PAINTED = """wanted => {
+    const canvas = document.querySelector('.rule canvas');
+    const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    const colours = new Set();
+    for (let at = 0; at < data.length; at += 4)
+        if (data[at + 3] === 255) colours.add(data.slice(at, at + 3).join());
+    return wanted.every(one => colours.has(one));
+}"""
+"""One area of its own colour for each region."""
 
 
 def test_rates_come_from_what_the_regions_counted(browser: Browser, served: Served) -> None:

@@ -1,0 +1,90 @@
+"""Plain sentences: right about what is wrong, and silent when nothing is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from regional_limiter.model.share import ProtocolTimes
+from services.health import Heard, LeaderSeen, clock, region_health, sentences
+from services.probes import NodeProbe, RegionProbe
+
+NOW_MS = 1_800_000_000_000
+TIMES = ProtocolTimes()
+WELL = LeaderSeen(3, 400)
+
+
+def usage(session_ms: int = 19_000, consent_ms: int = 29_000, **changes: Any) -> dict[str, Any]:
+    point = {"point": "r:1", "ok": True, "session_left_ms": session_ms, "consent_left_ms": consent_ms}
+    return {
+        "agent": "a", "epoch": 3, "session": 1, "rules_version": 4, "base_version": 3,
+        "bases": {"default": 2_500}, "points": [point], "nodes": [], **changes,
+    }  # fmt: skip
+
+
+def said(heard: Heard | None, probe: RegionProbe | None = None, leader: LeaderSeen = WELL) -> list[str]:
+    health = region_health("ap-south", heard, probe, NOW_MS)
+    return [one.text for one in sentences([health], leader, 100, 4, TIMES, NOW_MS)]
+
+
+def direct(**changes: Any) -> RegionProbe:
+    return RegionProbe((), usage(**changes), None, NOW_MS)
+
+
+def test_when_all_is_well_nothing_is_said() -> None:
+    assert said(Heard(usage(), 800)) == []
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "words"),
+    [
+        (10_000, "it goes on with its leases until {end}, then down to its floor"),
+        (20_000, "it keeps to its floor until {end}, then it uses its base (25.0 %)"),
+        (60_000, "it uses its base (25.0 %), the static split, until the link is back"),
+    ],
+    ids=["lease", "floor", "base"],
+)
+def test_a_cut_region_says_with_what_it_goes_on_and_until_when(age_ms: int, words: str) -> None:
+    since, end = clock(NOW_MS - age_ms), clock(NOW_MS + 9_000)
+    expected = f"ap-south is cut off since {since}; {words.format(end=end)}."
+    assert said(Heard(usage(19_000, 29_000), age_ms)) == [expected]
+
+
+def test_the_agent_itself_is_believed_over_what_it_said_long_ago() -> None:
+    (sentence,) = said(Heard(usage(19_000), 10_000), direct(session_ms=4_000))
+    assert f"it goes on with its leases until {clock(NOW_MS + 4_000)}" in sentence
+
+
+def test_a_short_silence_is_no_cut() -> None:
+    assert said(Heard(usage(), 4_000)) == ["ap-south has been silent for 4 s."]
+
+
+def test_a_late_leader_is_said_with_the_end_of_the_shares() -> None:
+    (sentence,) = said(Heard(usage(), 500), leader=LeaderSeen(3, 6_000))
+    assert sentence.startswith(f"No word from a leader since {clock(NOW_MS - 6_000)}")
+    assert clock(NOW_MS + 14_000) in sentence
+
+
+def test_without_kafka_here_no_region_is_blamed() -> None:
+    health = region_health("ap-south", Heard(usage(), 60_000), None, NOW_MS)
+    said = [one.text for one in sentences([health], LeaderSeen(3, 60_000), 60_000, 4, TIMES, NOW_MS)]
+    assert len(said) == 1
+    assert said[0].startswith("Kafka does not answer here since")
+
+
+def test_points_and_nodes_that_fail_are_named() -> None:
+    points = [{"point": f"r:{n}", "ok": n > 1, "session_left_ms": 1, "consent_left_ms": 1} for n in range(3)]
+    probe = RegionProbe((NodeProbe("http://n:1", None), NodeProbe("http://n:2", False)), None, None, NOW_MS)
+    texts = said(Heard(usage(points=points), 500), probe)
+    assert texts[0].startswith("ap-south: 2 of 3 Redis points not reached (r:0, r:1)")
+    assert texts[1:] == ["ap-south: node http://n:1 does not answer.", "ap-south: node http://n:2 is not ready."]
+
+
+def test_nodes_that_still_use_old_rules_are_counted() -> None:
+    nodes = [{"node": "1", "address": "", "age_ms": 10, "rules_version": version} for version in (3, 4)]
+    assert said(Heard(usage(nodes=nodes), 500)) == ["ap-south: 1 of 2 nodes use rules older than 4."]
+
+
+def test_a_region_that_was_never_heard_of_is_unknown_and_not_cut() -> None:
+    assert region_health("ap-south", None, None, NOW_MS).link == "unknown"
