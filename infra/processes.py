@@ -200,16 +200,16 @@ def stop(processes: Iterable[Process], *, patience_s: float = 10.0, kill: bool =
     for process in waiting:
         process.signal(signal.SIGTERM)
         process.signal(signal.SIGCONT)  # a stopped process handles SIGTERM only once it goes on
-    waiting = _wait_gone(waiting, patience_s)
+    waiting = wait_gone(waiting, patience_s)
     if kill:
         for process in waiting:
             process.signal(signal.SIGKILL)
-        _wait_gone(waiting, 5.0)
+        wait_gone(waiting, 5.0)
     return waiting
 
 
-def _wait_gone(processes: list[Process], patience_s: float) -> list[Process]:
-    """Those that are still there after ``patience_s``."""
+def wait_gone(processes: list[Process], patience_s: float) -> list[Process]:
+    """Wait for them to be gone; those that are still there after ``patience_s``."""
     end = time.monotonic() + patience_s
     left = [process for process in processes if process.alive()]
     while left and time.monotonic() < end:
