@@ -5,6 +5,9 @@ By the rule's ``on_store_failure``:
   if it is less, divided by the number of nodes; decided by the same algorithms on a bounded table in memory.
 - ``open``: allowed.  ``closed``: denied, ``store_unavailable``.
 
+What was allowed here without a call having been sent is owed to the bucket, and charged to it when the store is
+back (:meth:`Fallback.owed`), as far as it has not refilled in the meantime.
+
 A limit of 0 denies and a cost above the capacity is ``exceeds_capacity`` in every mode.  All verdicts are degraded.
 
 Times: ``now_ms`` is this machine's wall clock (windows are aligned to it), ``now_us`` its steady clock.
@@ -43,13 +46,41 @@ class _Known:
     consent_end_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A call that the store did not answer.  ``owing``: it was never sent, so the bucket is owed what passes."""
+
+    call: BucketCall
+    mode: OnStoreFailure
+    owing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """A call decided here: ``mine`` is the call as this node's own limit, stored under ``key``."""
+
+    place: int
+    mine: BucketCall
+    key: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Owed:
+    call: BucketCall
+    mine: BucketCall
+    key: str
+    cost: int
+
+
 class Fallback:
-    """One node's table.  ``keys_most`` bounds each of its two tables."""
+    """One node's table.  ``keys_most`` bounds each of its three tables."""
 
     def __init__(self, keys_most: int = 10_000) -> None:
         self._keys_most = keys_most
         self._known: dict[str, _Known] = {}
         self._states: dict[str, tuple[bytes, int]] = {}
+        self._owed: dict[str, _Owed] = {}
         self._purged_at_ms = -_PURGE_EVERY_MS
 
     def remember(self, key: str, verdict: Verdict, asked_us: int, answered_us: int) -> None:
@@ -69,13 +100,7 @@ class Fallback:
         )
 
     def decide(
-        self,
-        asked: Sequence[tuple[BucketCall, OnStoreFailure]],
-        *,
-        now_ms: int,
-        now_us: int,
-        nodes: int,
-        charge: bool,
+        self, unanswered: Sequence[Unanswered], *, now_ms: int, now_us: int, nodes: int, charge: bool
     ) -> list[Verdict]:
         """The verdicts of one check's rules that the store did not answer; all are charged or none.
 
@@ -83,30 +108,79 @@ class Fallback:
         denied it.
         """
         verdicts: list[Verdict | None] = []
-        local: list[tuple[int, str, Outcome]] = []
-        for place, (call, mode) in enumerate(asked):
-            plain = _without_state(call, mode)
+        local: list[_Local] = []
+        for place, asked in enumerate(unanswered):
+            call = asked.call
+            plain = _without_state(call, asked.mode)
             if plain is None:
                 share, kind = self._share(call, now_us)
                 mine = _part(call, share, max(1, nodes))
                 if mine is None or call.cost > mine.capacity:
                     plain = _denied(Reason.LIMITED, RETRY_MS, share, kind)
                 else:
-                    key, outcome = self._outcome(mine, now_ms)
-                    local.append((place, key, _with_share(outcome, share, kind)))
+                    mine, key, outcome = self._outcome(mine, now_ms)
+                    local.append(_Local(place, mine, key, _with_share(outcome, share, kind)))
             verdicts.append(plain)
         everyone_allows = (
             charge
             and all(verdict is None or verdict.allowed for verdict in verdicts)
-            and all(outcome.allowed for _, _, outcome in local)
+            and all(item.outcome.allowed for item in local)
         )
-        for place, key, outcome in local:
-            ending = outcome.charged if everyone_allows or outcome.costs_denied else outcome.left
-            verdicts[place] = ending.verdict
-            self._store(key, ending, now_ms)
+        for item in local:
+            charged = everyone_allows or item.outcome.costs_denied
+            ending = item.outcome.charged if charged else item.outcome.left
+            verdicts[item.place] = ending.verdict
+            self._store(item.key, ending, now_ms)
+            if charged and unanswered[item.place].owing:
+                self._owe(unanswered[item.place].call, item.mine, item.key)
         return [verdict for verdict in verdicts if verdict is not None]
 
-    def _outcome(self, call: BucketCall, now_ms: int) -> tuple[str, Outcome]:
+    # ---- what is owed to the store
+
+    @property
+    def owes(self) -> bool:
+        return bool(self._owed)
+
+    def owed(self, now_ms: int, keys_most: int) -> list[BucketCall]:
+        """Calls that charge what is owed, whether or not the bucket holds so much; :meth:`paid` ends each.
+
+        What the local bucket has refilled since is no longer owed, nor what belongs to a window that is over.
+        """
+        calls = []
+        for name in list(self._owed)[:keys_most]:
+            owed = self._owed[name]
+            functions = functions_of(owed.mine)
+            cost = 0
+            if functions.storage_key(owed.mine, now_ms) == owed.key:
+                peek = replace(owed.mine, cost=0)
+                outcome = functions.decide(self._state(owed.key, now_ms), peek, fixed_share(peek), now_ms)
+                cost = min(owed.cost, owed.mine.capacity - outcome.left.verdict.remaining)
+            if cost > 0:
+                calls.append(replace(owed.call, cost=cost, charge_denied=True))
+            else:
+                del self._owed[name]
+        return calls
+
+    def paid(self, call: BucketCall) -> None:
+        """A call of :meth:`owed` has been sent.  What was allowed here since stays owed."""
+        owed = self._owed.pop(call.key, None)
+        if owed is not None and owed.cost > call.cost:
+            self._owed[call.key] = replace(owed, cost=owed.cost - call.cost)
+
+    def postpone(self, call: BucketCall) -> None:
+        """A call of :meth:`owed` could not be sent: let others go first."""
+        owed = self._owed.pop(call.key, None)
+        if owed is not None:
+            self._owed[call.key] = owed
+
+    def _owe(self, call: BucketCall, mine: BucketCall, key: str) -> None:
+        known = self._owed.get(call.key)
+        if known is None and len(self._owed) >= self._keys_most:
+            return
+        cost = call.cost + (known.cost if known is not None and known.key == key else 0)
+        self._owed[call.key] = _Owed(call, mine, key, min(cost, call.capacity))
+
+    def _outcome(self, call: BucketCall, now_ms: int) -> tuple[BucketCall, str, Outcome]:
         functions = functions_of(call)
         key = functions.storage_key(call, now_ms)
         if key not in self._states and len(self._states) >= self._keys_most:
@@ -115,10 +189,11 @@ class Fallback:
                 # Full of buckets that limit: none of them is forgiven.  New keys of a rule share one bucket.
                 call = replace(call, key="/".join(rule_of(call.key)))
                 key = functions.storage_key(call, now_ms)
+        return call, key, functions.decide(self._state(key, now_ms), call, fixed_share(call), now_ms)
+
+    def _state(self, key: str, now_ms: int) -> bytes | None:
         state, ends_ms = self._states.get(key, (None, 0))
-        if ends_ms <= now_ms:
-            state = None
-        return key, functions.decide(state, call, fixed_share(call), now_ms)
+        return state if ends_ms > now_ms else None
 
     def _store(self, key: str, ending: Ending, now_ms: int) -> None:
         if ending.state is not None:

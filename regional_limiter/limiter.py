@@ -11,13 +11,13 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns, time_ns
 
 from regional_limiter import engine
-from regional_limiter.fallback import Fallback
+from regional_limiter.fallback import Fallback, Unanswered
 from regional_limiter.heartbeat import Heartbeat
 from regional_limiter.model.decision import Answer, Check, RuleVerdict, Verdict
 from regional_limiter.model.errors import StoreUnavailable
@@ -37,6 +37,8 @@ KEYS_COUNTED = 1000
 KEYS_TOLD = 200
 CAUSES_MOST = 32
 REFUND_WAIT_S = 1.0
+PAY_EVERY_S = 0.5
+OWED_AT_ONCE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class Limiter:
         self._key_totals = Totals(KEYS_COUNTED)
         self._demand = Demand()
         self._offering: asyncio.Task[None] | None = None
+        self._paying: asyncio.Task[None] | None = None
         self._refunding: set[asyncio.Task[None]] = set()
         self._refunds_dropped = 0
         self._degraded: dict[str, int] = {}
@@ -112,7 +115,7 @@ class Limiter:
             await asyncio.wait([self._offering], timeout=REFUND_WAIT_S)
         await self._heart.stop()
         await self._rules.stop()
-        leftover = [task for task in (*self._refunding, self._offering) if task is not None]
+        leftover = [task for task in (*self._refunding, self._offering, self._paying) if task is not None]
         for task in leftover:
             task.cancel()
         await asyncio.gather(*leftover, return_exceptions=True)
@@ -189,11 +192,13 @@ class Limiter:
         outcomes = await self._ask_all(plan, calls, request_id)
         verdicts: list[Verdict | None] = [None] * len(calls)
         decided: list[list[int]] = []
-        failed: list[int] = []
+        failed: dict[int, bool] = {}
         for group, outcome in zip(plan.groups, outcomes, strict=True):
             if isinstance(outcome, StoreUnavailable):
                 self._count_degraded(outcome.cause)
-                failed += group
+                # A request that may come again is charged when it does.
+                owing = not outcome.may_have_run and request_id is None
+                failed.update(dict.fromkeys(group, owing))
                 continue
             decided.append(group)
             for place, verdict in zip(group, outcome, strict=True):
@@ -255,12 +260,18 @@ class Limiter:
         plan: Plan,
         calls: Sequence[BucketCall],
         verdicts: list[Verdict | None],
-        failed: Sequence[int],
+        failed: Mapping[int, bool],
     ) -> None:
-        """Fill in the verdicts of what the store did not answer.  Nothing is charged when another rule denied."""
+        """Fill in the verdicts of what the store did not answer.  Nothing is charged when another rule denied.
+
+        ``failed``: the places, and whether what passes is owed to the bucket.
+        """
         nobody_denied = all(verdict is None or verdict.allowed for verdict in verdicts)
         local = self._fallback.decide(
-            [(calls[place], plan.steps[place].rule.on_store_failure) for place in failed],
+            [
+                Unanswered(calls[place], plan.steps[place].rule.on_store_failure, owing)
+                for place, owing in failed.items()
+            ],
             now_ms=time_ns() // 1_000_000,
             now_us=monotonic_ns() // 1000,
             nodes=self._heart.nodes_most(),
@@ -268,6 +279,8 @@ class Limiter:
         )
         for place, verdict in zip(failed, local, strict=True):
             verdicts[place] = verdict
+        if self._fallback.owes and self._paying is None:
+            self._paying = asyncio.get_running_loop().create_task(self._pay())
 
     # ---- counting
 
@@ -309,6 +322,25 @@ class Limiter:
             _log.exception("handing on demand failed")
         finally:
             self._offering = None
+
+    async def _pay(self) -> None:
+        """Charge what was decided without the store to its buckets, once they answer."""
+        fallback = self._fallback
+        try:
+            while fallback.owes:
+                await asyncio.sleep(PAY_EVERY_S)
+                for call in fallback.owed(time_ns() // 1_000_000, OWED_AT_ONCE):
+                    try:
+                        await self._store.check([call])
+                    except StoreUnavailable as error:
+                        if not error.may_have_run:
+                            fallback.postpone(call)
+                            continue
+                    fallback.paid(call)
+        except Exception:
+            _log.exception("charging what was decided locally failed")
+        finally:
+            self._paying = None
 
     def _refund_later(self, calls: list[BucketCall], request_id: str | None) -> None:
         """A refund that cannot be delivered is dropped and counted: it errs to the strict side."""

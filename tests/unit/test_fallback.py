@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regional_limiter.algorithms.token_bucket import fits_exactly
-from regional_limiter.fallback import Fallback, _part_numbers
+from regional_limiter.fallback import Fallback, Unanswered, _part_numbers
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.rule import Algorithm, OnStoreFailure, Rate
 from regional_limiter.model.share import region_capacity
@@ -44,9 +44,11 @@ def ask(
     nodes: int = 1,
     charge: bool = True,
     mode: OnStoreFailure = LOCAL,
+    owing: bool = False,
 ) -> Verdict:
+    asked = [Unanswered(call, mode, owing)]
     return fallback.decide(
-        [(call, mode)], now_ms=int(at_s * 1000), now_us=int(at_s * SECOND_US), nodes=nodes, charge=charge
+        asked, now_ms=int(at_s * 1000), now_us=int(at_s * SECOND_US), nodes=nodes, charge=charge
     )[0]
 
 
@@ -147,7 +149,11 @@ def test_every_verdict_is_degraded() -> None:
 
 def test_several_rules_are_charged_all_or_none() -> None:
     fallback = Fallback()
-    calls = [(bucket(10, key="a"), LOCAL), (bucket(1, key="b"), LOCAL), (bucket(key="c"), OPEN)]
+    calls = [
+        Unanswered(bucket(10, key="a"), LOCAL, False),
+        Unanswered(bucket(1, key="b"), LOCAL, False),
+        Unanswered(bucket(key="c"), OPEN, False),
+    ]
     first, second = (fallback.decide(calls, now_ms=0, now_us=0, nodes=1, charge=True) for _ in range(2))
     assert [verdict.allowed for verdict in first] == [True, True, True]
     assert [verdict.allowed for verdict in second] == [True, False, True]
@@ -156,7 +162,8 @@ def test_several_rules_are_charged_all_or_none() -> None:
 
 def test_a_closed_rule_beside_a_local_one_leaves_it_uncharged() -> None:
     fallback = Fallback()
-    fallback.decide([(bucket(10), LOCAL), (bucket(key="c"), CLOSED)], now_ms=0, now_us=0, nodes=1, charge=True)
+    calls = [Unanswered(bucket(10), LOCAL, False), Unanswered(bucket(key="c"), CLOSED, False)]
+    fallback.decide(calls, now_ms=0, now_us=0, nodes=1, charge=True)
     assert ask(fallback, bucket(10, 0)).remaining == 10
 
 
@@ -190,6 +197,64 @@ def test_a_full_table_drops_what_is_full_again_first() -> None:
     for i in range(10):
         ask(fallback, bucket(1, key=str(i)))
     assert all(ask(fallback, bucket(1, key=str(i)), at_s=5).allowed for i in range(10, 20))
+
+
+def owed(fallback: Fallback, at_s: float = 0) -> list[tuple[int, bool]]:
+    return [(call.cost, call.charge_denied) for call in fallback.owed(int(at_s * 1000), 100)]
+
+
+def test_what_was_never_sent_is_owed_and_charged_whatever_the_bucket_holds() -> None:
+    fallback = Fallback()
+    for _ in range(3):
+        ask(fallback, bucket(10, 2), owing=True)
+    assert owed(fallback) == [(6, True)]
+
+
+def test_what_may_have_run_is_not_owed() -> None:
+    fallback = Fallback()
+    ask(fallback, bucket(10, 2), owing=True)
+    ask(fallback, bucket(10, 3))
+    assert owed(fallback) == [(2, True)]
+
+
+def test_a_denial_is_not_owed() -> None:
+    fallback = Fallback()
+    assert allowed_of(fallback, bucket(3), 10, owing=True) == 3
+    assert owed(fallback) == [(3, True)]
+
+
+def test_what_has_refilled_since_is_no_longer_owed() -> None:
+    fallback = Fallback()
+    assert allowed_of(fallback, bucket(10), 10, owing=True) == 10
+    assert owed(fallback, 4) == [(6, True)]
+    assert owed(fallback, 10) == []
+    assert not fallback.owes
+
+
+def test_what_belongs_to_a_window_that_is_over_is_no_longer_owed() -> None:
+    fallback = Fallback()
+    ask(fallback, window(10, 4), owing=True)
+    assert owed(fallback, 59) == [(4, True)]
+    assert owed(fallback, 60) == []
+
+
+def test_what_is_allowed_while_the_debt_is_being_paid_stays_owed() -> None:
+    fallback = Fallback()
+    ask(fallback, bucket(10, 2), owing=True)
+    paying = fallback.owed(0, 100)[0]
+    ask(fallback, bucket(10, 3), owing=True)
+    fallback.paid(paying)
+    assert owed(fallback) == [(3, True)]
+
+
+def test_a_debt_that_cannot_be_paid_lets_others_go_first() -> None:
+    fallback = Fallback()
+    for key in "ab":
+        ask(fallback, bucket(10, key=key), owing=True)
+    first = fallback.owed(0, 1)[0]
+    fallback.postpone(first)
+    assert fallback.owed(0, 1)[0].key != first.key
+    assert len(fallback.owed(0, 2)) == 2
 
 
 @given(

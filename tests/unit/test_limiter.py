@@ -128,6 +128,24 @@ async def test_a_store_that_is_stuck_is_given_up_at_the_deadline(tmp_path: Path)
         assert limiter.status().degraded == {"deadline": 1}
 
 
+async def test_what_was_decided_without_a_call_is_charged_when_the_store_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regional_limiter.limiter.PAY_EVERY_S", 0.001)
+    store = FakeStore(default=NEVER_SENT)
+    async with running(store, tmp_path, blob_of(rule("a", refill="1/h"))) as limiter:
+        for _ in range(3):
+            await limiter.check(check(cost=2))
+        await limiter.check(check(cost=2, request_id="may come again"))
+        store.default = DOWN
+        await limiter.check(check(cost=1))
+        sent = len(store.checks)
+        store.default = allow()
+        await until(lambda: len(store.checks) > sent, store)
+        await until(lambda: not limiter._fallback.owes, store)
+    assert [(call.cost, call.charge_denied) for calls, _ in store.checks[-1:] for call in calls] == [(6, True)]
+
+
 async def test_an_unexpected_error_is_never_an_allow(tmp_path: Path) -> None:
     store = FakeStore()
     async with running(store, tmp_path, blob_of(rule("a"))) as limiter:
