@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from global_sync.allocation.fair_share import fair_share
 from global_sync.protocol.leader import LeaderSide
@@ -27,9 +28,9 @@ _HEADROOM_PERCENT = 2
 _HEADROOM_UNITS = SHARE_UNITS // 1000
 _DEAD_BAND_UNITS = SHARE_UNITS // 500
 _CALM_US = 1_000_000
-_RETRY_US = 100_000
-_RETRY_US_MAX = 1_000_000
-_SWEEP_BEATS = 1
+_RETRY_US = 300_000
+_RETRY_US_MAX = 2_000_000
+_LOOK_AROUND_BEATS = 30
 _SILENT_BEATS = 2
 _LATE_CUT_BEATS = 5
 """Before its consent ends.  Nobody is renewed from S(D) before that end on, so the others' sessions end some
@@ -64,12 +65,24 @@ class _Region:
         return max(self.floor, self.want + self.want * _HEADROOM_PERCENT // 100 + _HEADROOM_UNITS)
 
 
+@dataclass(frozen=True, slots=True)
+class _Situation:
+    """The regions at one moment.  ``hearing``: they can be given more or less.  ``late``: not heard for a while,
+    and the consent ends soon, or has ended."""
+
+    hearing: frozenset[str]
+    late: frozenset[str]
+    free: frozenset[str]
+    version: int
+
+
 @dataclass(slots=True)
 class _Plan:
-    """``retry_us``: look again then, although nothing was reported (0: no need); later each time in vain."""
+    """``idle_us``: since when nobody needs more than its base (None: somebody does).  ``retry_us``: look again
+    then, although nothing was reported (0: no need); later each time in vain."""
 
     changed_us: int
-    needed_us: int
+    idle_us: int | None = None
     retry_us: int = 0
     pause_us: int = _RETRY_US
 
@@ -84,6 +97,8 @@ class LeaderPolicy:
         self._blocked = False
         self._due: dict[str, None] = {}
         self._plans: dict[str, _Plan] = {}
+        self._turn: list[str] = []
+        self._situation: _Situation | None = None
 
     def step(self, now_us: int, leader: LeaderSide) -> list[Record]:
         """The records that should be appended now, already booked by ``leader``.  Call every 10 to 50 ms."""
@@ -94,23 +109,42 @@ class LeaderPolicy:
         if not leader.active or leader.snapping:
             return []
         records: list[Record] = []
-        if now_us - self._swept_us >= _SWEEP_BEATS * self._beat_us:
+        situation = self._situation_now(now_us, leader)
+        if now_us - self._swept_us >= self._beat_us:
             self._swept_us = now_us
             records += leader.tend(now_us)
+            self._look_around(leader)
+        if situation != self._situation:
+            self._situation = situation
             self._due.update(dict.fromkeys(leader.keys))
             self._due.update(dict.fromkeys(leader.wanted_keys()))
-        for key, plan in self._plans.items():
-            if plan.retry_us and plan.retry_us <= now_us:
-                self._due[key] = None
-        silent = {region for region in leader.regions if self._is_silent(region, now_us, leader)}
-        for key in list(self._due)[:KEYS_A_STEP]:
+        self._due.update({key: None for key, plan in self._plans.items() if 0 < plan.retry_us <= now_us})
+        for key in list(islice(self._due, KEYS_A_STEP)):
             del self._due[key]
-            records += self._step_key(now_us, leader, key, silent)
+            records += self._step_key(now_us, leader, key, situation)
             if len(records) >= RECORDS_A_STEP:
                 break
         if self._blocked and changed and leader.fits(now_us):
             records += leader.beat(now_us, self.leave_out(now_us, leader))
         return records
+
+    def _look_around(self, leader: LeaderSide) -> None:
+        """A few keys that nobody has spoken of, in turn: what was missed is found within a minute or so."""
+        if not self._turn:
+            self._turn = list(leader.keys)
+        for _ in range(min(len(self._turn), max(1, len(self._plans) // _LOOK_AROUND_BEATS))):
+            self._due[self._turn.pop()] = None
+
+    def _situation_now(self, now_us: int, leader: LeaderSide) -> _Situation:
+        silent = {region for region in leader.regions if self._is_silent(region, now_us, leader)}
+        soon_us = _LATE_CUT_BEATS * self._beat_us
+        return _Situation(
+            # Not heard by anyone yet: a fresh leader knows no consent, and that alone is no reason to cut.
+            hearing=frozenset(name for name in leader.regions - silent if leader.live(name, now_us)),
+            late=frozenset(name for name in silent if leader.consent_left(name, now_us) < soon_us),
+            free=frozenset(name for name in leader.regions if leader.free(name, now_us)),
+            version=leader.config_version + leader.done_version,
+        )
 
     def leave_out(self, now_us: int, leader: LeaderSide) -> set[str]:
         """To be called for every BEAT.  Regions that do not acknowledge: not renewed, so that they lapse alone
@@ -127,19 +161,22 @@ class LeaderPolicy:
 
     # ---- one key
 
-    def _step_key(self, now_us: int, leader: LeaderSide, key: str, silent: set[str]) -> list[Record]:
-        regions = self._look(now_us, leader, key, silent)
+    def _step_key(self, now_us: int, leader: LeaderSide, key: str, situation: _Situation) -> list[Record]:
+        regions = self._look(now_us, leader, key, situation)
         has_records = key in leader.counts.ledger.keys
         if not regions or not (has_records or leader.wants(key)):
             self._plans.pop(key, None)
             return []
-        plan = self._plans.setdefault(key, _Plan(now_us - _CALM_US, now_us))
+        plan = self._plans.setdefault(key, _Plan(now_us - _CALM_US))
         plan.retry_us = 0
         if any(one.asks > one.base for one in regions.values() if one.moves and one.want):
-            plan.needed_us = now_us
-        elif now_us - plan.needed_us >= _REST_BEATS * self._beat_us:
-            plan.retry_us = now_us + _RETRY_US if has_records else 0
-            return leader.rest(now_us, key)
+            plan.idle_us = None
+        elif has_records:
+            plan.idle_us = now_us if plan.idle_us is None else plan.idle_us
+            rest_us = plan.idle_us + _REST_BEATS * self._beat_us
+            plan.retry_us = max(rest_us, now_us + _RETRY_US)
+            if now_us >= rest_us:
+                return leader.rest(now_us, key)
         self._share_out(key, regions)
         records = self._move(now_us, leader, key, regions, plan)
         if records:
@@ -148,27 +185,23 @@ class LeaderPolicy:
             plan.pause_us = min(2 * plan.pause_us, _RETRY_US_MAX)
         return records
 
-    def _look(self, now_us: int, leader: LeaderSide, key: str, silent: set[str]) -> dict[str, _Region]:
+    def _look(self, now_us: int, leader: LeaderSide, key: str, situation: _Situation) -> dict[str, _Region]:
         wants = leader.wants(key)
         regions: dict[str, _Region] = {}
         for region, base in _bases(leader, domain_of(key)).items():
             value = leader.lease_value(key, region)
             lease = leader.lease_max(key, region, now_us)
-            moves = region not in silent and leader.live(region, now_us)
             want = wants.get(region)
-            one = _Region(
+            late = region in situation.late
+            regions[region] = _Region(
                 base=base,
                 held=base if value == BASE else value,
                 want=want.want if want else 0,
                 peak=want.peak if want else 0,
-                moves=moves,
-                fixed=max(lease, floor_of(base)),
+                moves=region in situation.hearing,
+                fixed=max(lease, base if late else floor_of(base)),
+                late=late,
             )
-            if not moves and leader.consent_left(region, now_us) < _LATE_CUT_BEATS * self._beat_us:
-                # Not heard by anyone yet: a fresh leader knows no consent, and that alone is no reason to cut.
-                one.late = region in silent
-                one.fixed = max(lease, base) if one.late else one.fixed
-            regions[region] = one
         return regions
 
     def _share_out(self, key: str, regions: Mapping[str, _Region]) -> None:
@@ -201,7 +234,8 @@ class LeaderPolicy:
         make_room = any(one.late for one in regions.values()) and not self._bases_fit(now_us, leader, key, regions)
         if not short and not make_room:
             return []
-        plan.retry_us = now_us + plan.pause_us
+        retry_us = now_us + plan.pause_us
+        plan.retry_us = min(plan.retry_us, retry_us) if plan.retry_us else retry_us
         records: list[Record] = []
         missing = sum(one.due - one.held for one in short.values())
         room = SHARE_UNITS - sum(leader.count(key, name, now_us) for name in regions)

@@ -371,8 +371,9 @@ class Rulebook:
         rule_id = proposal.rule_id or ""
         if known is None:
             document: dict[str, Any] = {"domain": proposal.domain, "rules": []}
-            if proposal.regions:
-                document["regions"] = dict(proposal.regions)
+            regions = proposal.regions or self._usual_regions()
+            if regions:
+                document["regions"] = regions
         else:
             document = dict(known.document)
         if proposal.kind == PUT_RULE:
@@ -380,6 +381,12 @@ class Rulebook:
         if met == 0:
             raise _Refused([Fault("rule_id", f"there is no rule {rule_id!r}")])
         return without_rule(document, rule_id)
+
+    def _usual_regions(self) -> Any:
+        """What a new domain starts with when its proposal does not say: as the first domain that has regions."""
+        return next(
+            (self._states[name].document.get("regions") for name in sorted(self._bases) if self._bases[name]), None
+        )
 
     def _accept(self, domain: str, document: dict[str, Any], known: DomainState | None, version: int) -> None:
         rule_set = parse_document(document)

@@ -26,6 +26,7 @@ _TOKENS_AVERAGED = 100
 _SLOW_US = 400_000
 _PEAK_US = 60_000_000
 _TREND = 0.5 * 0.3 / 0.4  # half of the slope, over the 0.3 s that the loop takes
+_SURPRISE = 4  # standard deviations, of as many tokens as were expected
 _REPORT_GAP_US = 50_000
 _QUIET_US = 1_000_000
 _LEAST_STEP_US = 5_000
@@ -50,8 +51,9 @@ class _Demand:
     fast: float = 0.0  # tokens a second
     slow: float = 0.0
     peak: float = 0.0
-    run: float = 0.0  # offered minus expected, summed over the steps since it last changed its sign
+    run: int = 0  # offered over the steps that were all above, or all below, what was expected
     run_expected: float = 0.0
+    run_us: int = 0
     reported: Want = _NOTHING
     reported_at_us: int = 0
     settled: bool = True
@@ -138,25 +140,25 @@ class DemandEstimator:
         sample = demand.offered * 1_000_000 / step_us
         rate = max(demand.fast, demand.slow, sample)
         span_us = min(_FAST_US_MAX, max(_FAST_US, _TOKENS_AVERAGED * 1_000_000 / rate)) if rate else _FAST_US
-        if self._is_surprised(demand, demand.fast * step_us / 1_000_000):
-            span_us = _FAST_US
+        if self._is_surprised(demand, step_us):
+            # The whole run shows the new rate, better than its last step does.
+            sample, span_us = demand.run * 1_000_000 / demand.run_us, _FAST_US
+            demand.run, demand.run_expected, demand.run_us = 0, 0.0, 0
         demand.offered = 0
         demand.fast += (sample - demand.fast) * (1 - exp(-step_us / span_us))
         demand.slow += (demand.fast - demand.slow) * slow_gain
         demand.peak = max(demand.fast, demand.peak * peak_decay)
 
     @staticmethod
-    def _is_surprised(demand: _Demand, expected: float) -> bool:
-        """Whether the steps since demand was last as expected were off by more than chance explains."""
-        off = demand.offered - expected
-        if off * demand.run < 0:
-            demand.run = demand.run_expected = 0.0
-        demand.run += off
+    def _is_surprised(demand: _Demand, step_us: int) -> bool:
+        """Whether the last steps were off, all to one side, by more than chance explains."""
+        expected = demand.fast * step_us / 1_000_000
+        if (demand.offered - expected) * (demand.run - demand.run_expected) < 0:
+            demand.run, demand.run_expected, demand.run_us = 0, 0.0, 0
+        demand.run += demand.offered
         demand.run_expected += expected
-        if abs(demand.run) <= 3 * sqrt(demand.run_expected + 1):
-            return False
-        demand.run = demand.run_expected = 0.0
-        return True
+        demand.run_us += step_us
+        return abs(demand.run - demand.run_expected) > _SURPRISE * sqrt(demand.run_expected + 1)
 
     def _due(self, demand: _Demand, per_token: float, share: int, has_lease: bool, now_us: int) -> Want | None:
         tokens = min(2 * max(demand.fast, 1.0), max(0.0, demand.fast + _TREND * (demand.fast - demand.slow)))

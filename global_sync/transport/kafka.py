@@ -73,7 +73,7 @@ class KafkaOptions:
     min_insync: int = 1
     request_timeout_ms: int = 1500
     silence_ms: int = 3000
-    fetch_wait_ms: int = 100
+    fetch_wait_ms: int = 250
     security: Mapping[str, Any] = field(default_factory=dict)
 
     def common(self) -> dict[str, Any]:
@@ -102,6 +102,10 @@ class _Kept(Generic[Client]):
         self._closed = False
 
     @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
     def has_client(self) -> bool:
         return self._client is not None
 
@@ -113,7 +117,13 @@ class _Kept(Generic[Client]):
             raise TransportUnavailable("closed")
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect_until_it_works())
-        client = await asyncio.shield(self._connecting)
+        try:
+            client = await asyncio.shield(self._connecting)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.closed and task is not None and not task.cancelling():
+                raise TransportUnavailable("closed") from None  # the attempts were ended, not our caller
+            raise
         if self._connecting is not None and self._connecting.done():
             self._client, self._connecting = client, None
         return client

@@ -159,7 +159,11 @@ async def test_without_a_broker_everything_says_so_in_time_and_closes() -> None:
         await read_until(reader, 1)
     with pytest.raises(TransportUnavailable):
         await transport.delete_before(LOG, 1)
+    waiting = asyncio.create_task(transport.send(LOG, [b"x"], timeout_ms=20_000))
+    await asyncio.sleep(0.1)
     await transport.close()
+    with pytest.raises(TransportUnavailable):  # and not a cancellation that nobody asked for
+        await waiting
     assert time.monotonic() - began < 25
 
 

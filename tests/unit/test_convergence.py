@@ -1,7 +1,7 @@
 """Shares follow demand: the real state machines in a small world with fixed delays and a virtual clock.
 
-Three regions, one key of 1,000 tokens a second, one enforcement point each.  Admission is fluid: a region
-admits what is offered up to its share in force at that moment.
+Three regions, one key of 1,000 tokens a second and a capacity of 100, one enforcement point each.  Admission
+is fluid: a region admits what its share has accrued.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 
@@ -19,11 +20,11 @@ from global_sync.protocol.messages import Record, Report
 from global_sync.protocol.region import RegionSide
 from regional_limiter.model.enforcement import Enforcement
 from regional_limiter.model.rule import Rate
-from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.model.share import ProtocolTimes, region_capacity
 
 MS, SECOND = 1_000, 1_000_000
 STEP_US = 5 * MS
-LIMIT = 1_000
+LIMIT, CAPACITY = 1_000, 100
 KEY = "rl:{0}:default/orders:acme"
 BASES = {"us-east": 5000, "eu-west": 2500, "ap-south": 2500}
 DELAYS_US = {"us-east": 5 * MS, "eu-west": 40 * MS, "ap-south": 100 * MS}
@@ -41,6 +42,7 @@ class Region:
     inbox: deque[tuple[int, Record]] = field(default_factory=deque)
     admitted: float = 0.0
     offered: float = 0.0
+    level: float = 0.0
     unsaid: float = 0.0
     reports: int = 0
     next_write_us: int = 0
@@ -82,7 +84,11 @@ class Region:
         self.point.enter(now_us)
         self.offered = per_second * STEP_US / SECOND
         self.unsaid += self.offered
-        self.admitted = min(self.offered, self.share(now_us) * LIMIT / 10_000 * STEP_US / SECOND)
+        share = self.share(now_us)
+        accrued = self.level + share * LIMIT / 10_000 * STEP_US / SECOND
+        self.level = min(accrued, region_capacity(CAPACITY, share, len(BASES)))
+        self.admitted = min(self.offered, self.level)
+        self.level -= self.admitted
 
     def share(self, now_us: int) -> int:
         return self.point.peek_share(now_us, KEY, self.side.bases.get("default", 0))
@@ -264,3 +270,30 @@ def test_two_hot_regions_one_after_the_other_leave_no_idle_share(world: World) -
 
     world.run(5 * SECOND, load)
     assert world.run(20 * SECOND, load) >= 0.88
+
+
+def test_one_cost_that_needs_more_than_the_base_gets_the_share_for_it(world: World) -> None:
+    # A tenth of a second's limit at once, tried again every second: little as a rate, half of a small bucket.
+    def load(region: str, at: int) -> float:
+        return 20_000.0 if region == "eu-west" and at % SECOND == 0 else 0.0
+
+    world.run(3 * SECOND, load)
+    assert world.shares()["eu-west"] >= 5300
+
+
+def test_random_arrivals_neither_waste_the_limit_nor_flood_the_log(world: World) -> None:
+    random = Random(7)
+    rates = {"us-east": 400.0, "eu-west": 1500.0, "ap-south": 50.0}
+
+    def load(region: str, _at: int) -> float:
+        arrivals = sum(random.random() < rates[region] * STEP_US / SECOND / 20 for _ in range(20))
+        return arrivals * SECOND / STEP_US
+
+    world.run(4 * SECOND, load)
+    records = world.records
+    total = 0.0
+    for _ in range(100):
+        total += world.run(50 * MS, load) / 100
+    assert total >= 0.93
+    assert world.records - records <= 5 * 40
+    assert abs(world.shares()["us-east"] - 4000) <= 900

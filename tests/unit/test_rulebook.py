@@ -158,6 +158,12 @@ def test_a_new_domain_takes_its_regions_from_the_proposal(desk: Desk) -> None:
     assert dict(desk.book.configuration()[1]["new"]) == {"us-east": 5000, "eu-west": 5000}
 
 
+def test_a_new_domain_without_regions_starts_with_those_of_another(desk: Desk) -> None:
+    assert desk.put("r", 0, rule(scope="global"), domain="new").accepted
+    bases = desk.book.configuration()[1]
+    assert bases["new"] == bases["default"]
+
+
 # ---- configuration
 
 
