@@ -44,6 +44,7 @@ class Hand:
         self.count = len(bases)
         self.serial = 10
         self.plants = [self._plant(i, ppm[i], shards) for i in range(self.count)]
+        self.sides: list[Any] = []
         self.agents: list[Any] = [None] * self.count
         self.read: list[int] = [0] * self.count
         for i in range(self.count):
@@ -79,6 +80,7 @@ class Hand:
         self.serial += 1
         side = self.cast.leader(f"c{self.serial}", [f"r{i}" for i in range(self.count)], TIMES)
         side.position = position
+        self.sides.append(side)
         return side
 
     def put(self, records: Iterable[Record]) -> list[Record]:
@@ -116,6 +118,7 @@ class Hand:
         self.serial += 1
         self.agents[i] = self.cast.region(f"r{i}", f"agent{self.serial}", TIMES)
         self.read[i] = position
+        self.sides.append(self.agents[i])
 
     def catch_up(self, i: int) -> None:
         while self.read[i] < len(self.log):
@@ -244,6 +247,9 @@ class Hand:
         return [self.share(i, key) for i in range(self.count)]
 
     def check(self, place: str) -> None:
+        """No key above the limit, and the machines' own invariants found nothing."""
+        found = [violation for side in self.sides for violation in side.evidence.last]
+        self.require(not found, f"{place}: {found[:1]}")
         for key in KEYS:
             shares = self.shares(key)
             self.require(sum(shares) <= SHARE_UNITS, f"{place}: {shares} of {key}")

@@ -1,0 +1,49 @@
+"""Random worlds.  A failure names its seed: ``python -m tests.simulation SEED SEED+1 --steps N`` replays it."""
+
+from __future__ import annotations
+
+import pytest
+
+from .healing import heal
+from .world import run
+
+SEEDS = 200
+EVENTS = 1000
+BATCH = 8
+HEALING = range(500, 510)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
+def test_shares_in_force_never_sum_above_the_limit(first: int) -> None:
+    worlds = [run(seed, EVENTS) for seed in range(first, first + BATCH)]
+    assert {world.seed: world.found for world in worlds if world.found} == {}
+
+
+@pytest.mark.parametrize("seed", HEALING)
+def test_everything_heals_when_the_faults_end(seed: int) -> None:
+    assert heal(run(seed, EVENTS)) == []
+
+
+def test_a_seed_replays_exactly() -> None:
+    first, again = run(7, 500), run(7, 500)
+    assert first.log == again.log
+    assert first.true == again.true
+    assert first.counted == again.counted
+
+
+def test_the_worlds_are_not_idle() -> None:
+    """Rare things happen, or the runs prove nothing."""
+    counted = sum((run(seed, EVENTS).counted for seed in range(1000, 1012)), start=run(999, EVENTS).counted)
+    for what in (
+        "grow",
+        "keep",
+        "welcome",
+        "renewing beat",
+        "mark",
+        "done",
+        "snapshot part",
+        "trim",
+        "failover",
+        "lent",
+    ):
+        assert counted[what] > 0, what
