@@ -230,7 +230,7 @@ def wait_ready(
             what = f"was not ready within {patience_s:.0f} s" if late else "ended while it was being started"
             log = directory.log(process.name)
             raise StartFailed(f"{process.name} {what}; the end of {log}:\n{directory.log_tail(process.name)}")
-        time.sleep(0.05)
+        time.sleep(0.1)
 
 
 def refuse_taken(host: str, port: int, *, patience_s: float = 2.0) -> None:

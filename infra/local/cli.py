@@ -13,7 +13,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from infra.local import local
 from infra.local.layout import Layout
@@ -165,14 +164,15 @@ def logs(
 
 
 def _show_addresses(layout: Layout) -> None:
-    table = Table(box=None, show_header=False, padding=(0, 2))
-    for region in layout.regions:
-        table.add_row(region, "  ".join(layout.node_urls(region)), f"sync {layout.sync_url(region)}")
-    table.add_row("control API", layout.control_api, f"docs {layout.control_api}/docs")
-    table.add_row("dashboard", layout.dashboard, "")
-    table.add_row("Kafka", layout.hub_bootstrap, layout.kafka)
     _words.print()
-    _words.print(table)
+    rows = [
+        (region, f"{'  '.join(layout.node_urls(region))}  sync {layout.sync_url(region)}")
+        for region in layout.regions
+    ]
+    rows += [("control API", f"{layout.control_api}  (docs: /docs)"), ("dashboard", layout.dashboard)]
+    rows += [("Kafka", f"{layout.hub_bootstrap}  ({layout.kafka})")]
+    for name, addresses in rows:
+        _words.print(f"  {name:<12} {addresses}", markup=False)
     node = layout.node_urls(layout.regions[0])[0]
     check = json.dumps({"client_key": "user:42", "resource": "GET /items"})
     rule = json.dumps(
@@ -194,25 +194,23 @@ def _show_addresses(layout: Layout) -> None:
 
 
 def _show(told: dict[str, Any]) -> None:
-    table = Table(title=told["directory"])
-    for column in ("region", "link", "nodes", "sync service", "Redis"):
-        table.add_column(column)
+    typer.echo(told["directory"])
     for name, region in told["regions"].items():
-        nodes = zip(region["nodes"], region["nodes_ready"], strict=True)
+        delay = f" {region['link_delay_ms']} ms" if region["link_delay_ms"] else ""
         servers = [server for server in region["redis"] if "port" in server]
         serving = sum(1 for server in servers if server["state"] == "ok")
-        table.add_row(
-            name,
-            region["link"] + (f" {region['link_delay_ms']} ms" if region["link_delay_ms"] else ""),
-            "\n".join(f"{url} {'ready' if ready else 'not ready'}" for url, ready in nodes),
-            f"{region['sync']} {'ready' if region['sync_ready'] else 'not ready'}",
-            f"{serving} of {len(servers)} ok",
-        )
-    Console(soft_wrap=True).print(table)
+        typer.echo(f"{name:<12} link {region['link']}{delay}, Redis {serving} of {len(servers)} ok")
+        for url, ready in zip(region["nodes"], region["nodes_ready"], strict=True):
+            typer.echo(f"{'':<12} node {url} {_readiness(ready)}")
+        typer.echo(f"{'':<12} sync {region['sync']} {_readiness(region['sync_ready'])}")
     for name in ("control_api", "dashboard"):
         pid = told["pids"][name]
-        typer.echo(f"{name:<12} {told[name]}  {f'pid {pid}' if pid else 'does not run'}")
+        typer.echo(f"{name:<12} {told[name]} {f'pid {pid}' if pid else 'does not run'}")
     kafka = told["kafka"]
     typer.echo(
-        f"{'kafka':<12} {kafka['bootstrap']}  {kafka['kind']}" + (f" pid {kafka['pid']}" if kafka["pid"] else "")
+        f"{'kafka':<12} {kafka['bootstrap']} {kafka['kind']}" + (f" pid {kafka['pid']}" if kafka["pid"] else "")
     )
+
+
+def _readiness(ready: bool) -> str:
+    return "ready" if ready else "not ready"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -24,6 +25,7 @@ from infra.processes import (
     Process,
     ProcessDirectory,
     StartFailed,
+    check_wanted,
     refuse_starts,
     refuse_taken,
     stop,
@@ -67,11 +69,7 @@ def up(
             raise StartFailed(str(error)) from None
         _refuse_other(layout)
         layout.save()
-        starting: dict[str, Callable[[], None]] = {
-            "hub": functools.partial(_start_hub, layout, kafka, processes, services, say),
-            **{region: functools.partial(_start_region, layout, region, services, say) for region in regions},
-        }
-        _all_at_once(starting)
+        _start_all(layout, kafka, processes, services, say)
         say("rules")
         version = load_rules(layout, rules or RULES, replace=rules is not None)
         late = wait_for_rules(layout, version)
@@ -190,31 +188,53 @@ def _refuse_other(layout: Layout) -> None:
         )
 
 
-def _start_hub(
+def _start_all(
     layout: Layout, kafka: install.KafkaChoice, processes: ProcessDirectory, services: str, say: Say
 ) -> None:
-    if layout.has_links and processes.find("link_proxy") is None:
-        for port in (layout.links_port, *(layout.link_port(region) for region in layout.regions)):
-            refuse_taken(HOST, port)
-        proxy = [sys.executable, "-m", "infra.local.link_proxy", str(layout.links_config)]
-        processes.start("link_proxy", proxy)
-    say("Kafka")
-    start_kafka(layout, kafka, processes)
-    say("Kafka ready; control API and dashboard")
-    probes = {"control_api": f"{layout.control_api}/livez", "dashboard": f"{layout.dashboard}/livez"}
+    """Kafka beside the regions; what needs it (sync services, control API) waits, and costs nothing meanwhile."""
+    kafka_ready = threading.Event()
+
+    def wait_for_kafka() -> None:
+        while not kafka_ready.wait(0.2):
+            check_wanted()
+
+    def start_hub() -> None:
+        _start_links(layout, processes)
+        say("Kafka")
+        start_kafka(layout, kafka, processes)
+        kafka_ready.set()
+        say("Kafka ready; control API and dashboard")
+        _start_hub_services(layout, processes, services)
+        say("control API and dashboard ready")
+
+    def start_region(region: str) -> None:
+        tell = functools.partial(_tell_region, say, region)
+        Region(layout.region_config(region), services=services).up(tell, before_sync=wait_for_kafka)
+
+    regions = {region: functools.partial(start_region, region) for region in layout.regions}
+    _all_at_once({"hub": start_hub, **regions})
+
+
+def _start_links(layout: Layout, processes: ProcessDirectory) -> None:
+    if not layout.has_links or processes.find("link_proxy") is not None:
+        return
+    for port in (layout.links_port, *(layout.link_port(region) for region in layout.regions)):
+        refuse_taken(HOST, port)
+    processes.start("link_proxy", [sys.executable, "-m", "infra.local.link_proxy", str(layout.links_config)])
+
+
+def _start_hub_services(layout: Layout, processes: ProcessDirectory, services: str) -> None:
+    urls = {"control_api": layout.control_api, "dashboard": layout.dashboard}
+    ports = {"control_api": layout.control_api_port, "dashboard": layout.dashboard_port}
     started = {}
     for name in HUB_SERVICES:
         if (running := processes.find(name)) is None:
-            refuse_taken(HOST, layout.control_api_port if name == "control_api" else layout.dashboard_port)
+            refuse_taken(HOST, ports[name])
         module = [sys.executable, "-m", f"{services}.{name}", "--config", str(layout.hub_config)]
         started[name] = running or processes.start(name, module)
     for name, process in started.items():
-        wait_ready(processes, process, functools.partial(answers, probes[name]), patience_s=SERVICE_READY_S)
-    say("control API and dashboard ready")
-
-
-def _start_region(layout: Layout, region: str, services: str, say: Say) -> None:
-    Region(layout.region_config(region), services=services).up(lambda message: say(f"{region}: {message}"))
+        lives = functools.partial(answers, f"{urls[name]}/livez")
+        wait_ready(processes, process, lives, patience_s=SERVICE_READY_S)
 
 
 def _all_at_once(work: dict[str, Callable[[], None]]) -> None:

@@ -6,8 +6,7 @@ import functools
 import http.client
 import sys
 import time
-import urllib.error
-import urllib.request
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,9 +43,12 @@ class Region:
 
     # ---- what callers do
 
-    def up(self, say: Say = silent, *, ready_s: float = 0.0) -> list[str]:
+    def up(
+        self, say: Say = silent, *, ready_s: float = 0.0, before_sync: Callable[[], None] = lambda: None
+    ) -> list[str]:
         """Start whatever does not run, and wait until every process answers.
 
+        ``before_sync`` is called before the sync service is started, and may wait for what only that needs.
         Then wait up to ``ready_s`` until all are ready too; those that are not.  (A node without rules, or a
         sync service without Kafka, runs but is not ready.)
         """
@@ -56,11 +58,11 @@ class Region:
             if cluster is not None:
                 say("Redis Cluster")
                 cluster.start()
-            say("nodes and sync service")
-            started = {name: self._start(name) for name in self._service_names()}
-            for name, process in started.items():
-                lives = functools.partial(answers, f"{self._url(name)}/livez")
-                wait_ready(self.processes, process, lives, patience_s=SERVICE_READY_S)
+            say("nodes")
+            self._start_and_wait(self._node_names())
+            before_sync()
+            say("sync service")
+            self._start_and_wait(["sync"])
             say("runs")
             return self._wait_all_ready(ready_s)
 
@@ -133,6 +135,12 @@ class Region:
             return self.settings.sync.url
         return self.settings.check_api.urls()[int(name.removeprefix("node-")) - 1]
 
+    def _start_and_wait(self, names: list[str]) -> None:
+        started = {name: self._start(name) for name in names}
+        for name, process in started.items():
+            lives = functools.partial(answers, f"{self._url(name)}/livez")
+            wait_ready(self.processes, process, lives, patience_s=SERVICE_READY_S)
+
     def _start(self, name: str) -> Process:
         running = self.processes.find(name)
         if running is not None:
@@ -160,12 +168,15 @@ class Region:
 
 def answers(url: str, timeout_s: float = 1.0) -> bool:
     """Whether a GET of ``url`` is answered with 200."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    parts = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
     try:
-        with opener.open(url, timeout=timeout_s) as response:
-            return bool(response.status == 200)
-    except (urllib.error.URLError, http.client.HTTPException, OSError):
+        connection.request("GET", parts.path)
+        return connection.getresponse().status == 200
+    except (http.client.HTTPException, OSError):
         return False
+    finally:
+        connection.close()
 
 
 def up(config: Path, say: Say = silent, *, ready_s: float = 0.0) -> list[str]:
