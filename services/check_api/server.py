@@ -24,10 +24,12 @@ FINISH_S = 5
 """What is in flight after that is cut off."""
 
 
-class _Server(uvicorn.Server):
+class SignalFreeServer(uvicorn.Server):
+    """Leaves the signals to the process."""
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals belong to the process (several nodes may live in one), so the server takes none."""
+        """Several nodes may live in one process, so the server takes no signals."""
         yield
 
 
@@ -75,7 +77,7 @@ async def serve_node(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=FINISH_S,
     )
-    server = _Server(config)
+    server = SignalFreeServer(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     try:
