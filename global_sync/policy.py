@@ -6,6 +6,8 @@ saying:
 - targets by weighted max-min over what regions say they want, a little more than that, never below the floor;
 - lazy reclaim: nobody is cut unless somebody is short, and small changes are left alone (the dead-band);
 - cut before grow: a grow takes what room there is, and the rest when the cuts have been acknowledged;
+- listen before cutting: a region at its base tells little of its demand (a key at base costs no message), so it
+  is first put just below its base, which makes its demand visible, and cut a moment later by what it then wants;
 - a region that has fallen silent keeps what it holds; shortly before its consent ends the others are cut back
   so that its base fits again (the late cut), while their sessions are still renewed;
 - a key that nobody needs beyond its base goes back to base everywhere, and is forgotten.
@@ -14,7 +16,7 @@ saying:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from global_sync.allocation.fair_share import fair_share
@@ -31,6 +33,7 @@ _CALM_US = 1_000_000
 _RETRY_US = 300_000
 _RETRY_US_MAX = 2_000_000
 _LOOK_AROUND_BEATS = 30
+_LISTEN_US = 250_000
 _SILENT_BEATS = 2
 _LATE_CUT_BEATS = 5
 """Before its consent ends.  Nobody is renewed from S(D) before that end on, so the others' sessions end some
@@ -51,6 +54,7 @@ class _Region:
     peak: int
     moves: bool  # it hears us: it can be given more or less
     fixed: int  # what is set aside for it while it does not move
+    heard: bool  # its want is all that it would use
     late: bool = False
     due: int = 0
 
@@ -79,11 +83,13 @@ class _Situation:
 @dataclass(slots=True)
 class _Plan:
     """``idle_us``: since when nobody needs more than its base (None: somebody does).  ``retry_us``: look again
-    then, although nothing was reported (0: no need); later each time in vain."""
+    then, although nothing was reported (0: no need); later each time in vain.
+    ``left_base_us``: since when a region is known to use another share than its base."""
 
     changed_us: int
     idle_us: int | None = None
     retry_us: int = 0
+    left_base_us: dict[str, int] = field(default_factory=dict)
     pause_us: int = _RETRY_US
 
 
@@ -162,13 +168,13 @@ class LeaderPolicy:
     # ---- one key
 
     def _step_key(self, now_us: int, leader: LeaderSide, key: str, situation: _Situation) -> list[Record]:
-        regions = self._look(now_us, leader, key, situation)
         has_records = key in leader.counts.ledger.keys
-        if not regions or not (has_records or leader.wants(key)):
+        if not has_records and not leader.wants(key):
             self._plans.pop(key, None)
             return []
         plan = self._plans.setdefault(key, _Plan(now_us - _CALM_US))
         plan.retry_us = 0
+        regions = self._look(now_us, leader, key, situation, plan)
         if any(one.asks > one.base for one in regions.values() if one.moves and one.want):
             plan.idle_us = None
         elif has_records:
@@ -185,7 +191,9 @@ class LeaderPolicy:
             plan.pause_us = min(2 * plan.pause_us, _RETRY_US_MAX)
         return records
 
-    def _look(self, now_us: int, leader: LeaderSide, key: str, situation: _Situation) -> dict[str, _Region]:
+    def _look(
+        self, now_us: int, leader: LeaderSide, key: str, situation: _Situation, plan: _Plan
+    ) -> dict[str, _Region]:
         wants = leader.wants(key)
         regions: dict[str, _Region] = {}
         for region, base in _bases(leader, domain_of(key)).items():
@@ -193,6 +201,10 @@ class LeaderPolicy:
             lease = leader.lease_max(key, region, now_us)
             want = wants.get(region)
             late = region in situation.late
+            if value == BASE:
+                plan.left_base_us.pop(region, None)
+            elif lease != base:
+                plan.left_base_us.setdefault(region, now_us)
             regions[region] = _Region(
                 base=base,
                 held=base if value == BASE else value,
@@ -201,6 +213,7 @@ class LeaderPolicy:
                 moves=region in situation.hearing,
                 fixed=max(lease, base if late else floor_of(base)),
                 late=late,
+                heard=base <= 1 or now_us - plan.left_base_us.get(region, now_us) >= _LISTEN_US,
             )
         return regions
 
@@ -242,8 +255,14 @@ class LeaderPolicy:
         if make_room or room < missing:
             for name, one in moving.items():
                 band = 0 if make_room else _dead_band(one.held, calm)
-                if one.held > one.due + band:
-                    records += leader.lease(now_us, key, name, one.due)
+                if one.held <= one.due + band:
+                    continue
+                target = one.due
+                if not (one.heard or make_room):
+                    target = max(one.due, one.base - 1)
+                    plan.retry_us = now_us + _LISTEN_US
+                if target < one.held:
+                    records += leader.lease(now_us, key, name, target)
         for name, one in sorted(short.items(), key=lambda item: item[1].held - item[1].due):
             if leader.room(key, name, now_us) >= min(one.due, one.held + _dead_band(one.held, calm)):
                 records += leader.lease(now_us, key, name, one.due)

@@ -83,12 +83,14 @@ class Region:
     def _admit(self, now_us: int, per_second: float) -> None:
         self.point.enter(now_us)
         self.offered = per_second * STEP_US / SECOND
-        self.unsaid += self.offered
         share = self.share(now_us)
         accrued = self.level + share * LIMIT / 10_000 * STEP_US / SECOND
-        self.level = min(accrued, region_capacity(CAPACITY, share, len(BASES)))
+        most = region_capacity(CAPACITY, share, len(BASES))
+        self.level = min(accrued, most)
         self.admitted = min(self.offered, self.level)
         self.level -= self.admitted
+        if self.admitted < self.offered or share != BASES[self.name] or 2 * self.level < most:
+            self.unsaid += self.offered  # a key that rests at its base and is not short costs no message
 
     def share(self, now_us: int) -> int:
         return self.point.peek_share(now_us, KEY, self.side.bases.get("default", 0))
@@ -193,6 +195,20 @@ def test_the_others_still_get_what_they_want(world: World) -> None:
     shares = world.shares()
     assert shares["eu-west"] >= 1000
     assert shares["ap-south"] >= 1000
+
+
+def test_a_region_that_keeps_within_its_base_is_not_cut_when_another_turns_hot(world: World) -> None:
+    load: Load = lambda region, _: {"us-east": 2000.0, "eu-west": 200.0, "ap-south": 150.0}[region]  # noqa: E731
+    world.run(2 * SECOND, lambda region, at: load(region, at) if region != "us-east" else 0.0)
+    assert not list(world.leader.keys)
+    admitted = dict.fromkeys(BASES, 0.0)
+    for _ in range(600):
+        world.run(STEP_US, load)
+        for name, region in world.regions.items():
+            admitted[name] += region.admitted / 3
+    assert admitted["eu-west"] >= 0.97 * 200
+    assert admitted["ap-south"] >= 0.97 * 150
+    assert admitted["us-east"] >= 550
 
 
 def test_when_load_moves_the_share_follows(world: World) -> None:
