@@ -58,6 +58,9 @@ class StoreOptions:
 class RedisClusterStore:
     """CheckStore and AgentStore.  ``seeds``: ``host:port`` of some servers.  Connects with the first call."""
 
+    keeps_time = True
+    """A check is answered or fails within ``whole_deadline_ms``."""
+
     def __init__(self, seeds: Sequence[str], times: ProtocolTimes, options: StoreOptions | None = None) -> None:
         if not seeds:
             raise ValueError("a Redis Cluster needs at least one address")
