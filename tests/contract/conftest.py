@@ -1,12 +1,14 @@
-"""The loops that contract tests run on."""
+"""The Redis Cluster that tests share, and the loops that they run on."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import uvloop
+
+from tests.contract.redis_cluster import RedisCluster
 
 
 def pytest_asyncio_loop_factories(
@@ -16,3 +18,24 @@ def pytest_asyncio_loop_factories(
     if "redis_cluster_faults" in item.nodeid:
         return {"uvloop": uvloop.new_event_loop}
     return {"asyncio": asyncio.new_event_loop}
+
+
+@pytest.fixture(scope="session")
+def cluster_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """One cluster for all tests that leave its servers alive."""
+    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def calm_cluster(cluster_process: RedisCluster) -> RedisCluster:
+    """The shared cluster, empty: no keys, no functions (and so none of their variables)."""
+    for port in cluster_process.ports:
+        if cluster_process.role(port) == "master":
+            cluster_process.client(port).flushall()
+            cluster_process.client(port).execute_command("FUNCTION", "FLUSH")
+    return cluster_process

@@ -1,0 +1,208 @@
+"""One suite, both stores: what a node and an agent may rely on, whatever stands behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from regional_limiter.model.decision import Reason, ShareKind
+from regional_limiter.model.enforcement import BASE, Write
+from regional_limiter.model.rule import Algorithm, Rate
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.store.base import BucketCall, NodeBeat, RuleTotals, Sharing
+from regional_limiter.store.memory import MemoryStore
+from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
+from tests.contract.redis_cluster import eventually
+
+TIMES = ProtocolTimes()
+PATIENT = StoreOptions(deadline_ms=500, whole_deadline_ms=1000, calm_deadline_ms=1000)
+SLOW = Rate(1, 86_400_000)
+
+Store = MemoryStore | RedisClusterStore
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    built: Store
+    if request.param == "memory":
+        built = MemoryStore(lambda: time.time_ns() // 1000, TIMES, [f"memory:{i}/1" for i in range(3)])
+    else:
+        cluster = request.getfixturevalue("calm_cluster")
+        built = RedisClusterStore(cluster.addresses[:1], TIMES, PATIENT)
+    yield built
+    await built.close()
+
+
+def bucket(key: str, capacity: int = 10, cost: int = 1, **more: object) -> BucketCall:
+    name = f"rl:{{{key}}}:default/r:{key}"
+    return BucketCall(name, Algorithm.TOKEN_BUCKET, capacity, SLOW, None, cost, **more)  # type: ignore[arg-type]
+
+
+def window(key: str, limit: int, cost: int = 1) -> BucketCall:
+    return BucketCall(f"rl:{{{key}}}:default/w:{key}", Algorithm.FIXED_WINDOW, limit, None, 86_400_000, cost)
+
+
+async def allowed(store: Store, call: BucketCall, request_id: str | None = None) -> bool:
+    return (await store.check([call], request_id))[0].allowed
+
+
+async def left(store: Store, call: BucketCall) -> int:
+    return (await store.check([replace(call, cost=0)]))[0].remaining
+
+
+# ---- checks
+
+
+async def test_50_tasks_with_200_checks_get_exactly_the_100_tokens(store: Store) -> None:
+    call = bucket("shared", 100)
+
+    async def four() -> int:
+        return sum([await allowed(store, call) for _ in range(4)])
+
+    assert sum(await asyncio.gather(*(four() for _ in range(50)))) == 100
+
+
+async def test_letsencrypt_boulder_7780_100_at_once_on_a_new_key_get_exactly_10(store: Store) -> None:
+    for key in ("first", "second", "third"):
+        assert sum(await asyncio.gather(*(allowed(store, bucket(key, 10)) for _ in range(100)))) == 10
+
+
+async def test_rate_limit_redis_251_a_request_that_is_sent_again_is_charged_once(store: Store) -> None:
+    requests = ("r1", "r1", "r2", "r3")
+    assert [await allowed(store, window("v", 2), request) for request in requests] == [True, True, True, False]
+
+
+async def test_rules_of_one_tag_are_charged_all_or_none(store: Store) -> None:
+    calls = [
+        replace(bucket("t", capacity), key=f"rl:{{t}}:default/{name}:t") for name, capacity in (("a", 9), ("b", 1))
+    ]
+    outcomes = [[verdict.allowed for verdict in await store.check(calls)] for _ in range(2)]
+    assert outcomes == [[True, True], [True, False]]
+    assert [await left(store, call) for call in calls] == [8, 0]
+
+
+@pytest.mark.parametrize("call", [bucket("zero", 0), window("zero", 0)])
+async def test_a_limit_of_zero_denies_for_good(store: Store, call: BucketCall) -> None:
+    verdict = (await store.check([call]))[0]
+    assert (verdict.allowed, verdict.reason, verdict.retry_after_ms) == (False, Reason.ZERO_LIMIT, None)
+
+
+async def test_a_peek_changes_nothing(store: Store) -> None:
+    assert [await left(store, bucket("peeked")) for _ in range(3)] == [10] * 3
+
+
+# ---- refunds
+
+
+async def test_a_refund_never_fills_above_the_capacity(store: Store) -> None:
+    await store.check([bucket("r", cost=10)])
+    await store.refund([bucket("r", cost=5)])
+    assert await left(store, bucket("r")) == 5
+    await store.refund([bucket("r", cost=50)])
+    assert await left(store, bucket("r")) == 10
+
+
+async def test_a_refund_of_a_request_is_given_once_and_never_more_than_it_charged(store: Store) -> None:
+    await store.check([bucket("r", cost=6)])
+    await store.check([bucket("r", cost=3)], "r1")
+    for _ in range(3):
+        await store.refund([bucket("r", cost=5)], "r1")
+    assert await left(store, bucket("r")) == 4
+
+
+async def test_a_request_that_charged_nothing_has_nothing_to_give_back(store: Store) -> None:
+    await store.check([bucket("r", cost=10)])
+    assert not await allowed(store, bucket("r", cost=3), "denied")
+    await store.refund([bucket("r", cost=3)], "denied")
+    assert await left(store, bucket("r")) == 0
+
+
+async def test_a_request_that_nobody_remembers_is_given_back_once(store: Store) -> None:
+    await store.check([bucket("r", cost=10)])
+    for _ in range(2):
+        await store.refund([bucket("r", cost=3)], "more than a minute ago")
+    assert await left(store, bucket("r")) == 3
+
+
+# ---- points
+
+
+async def test_what_a_node_says_reaches_the_agent(store: Store) -> None:
+    for point in await store.points():
+        totals = {"default/r": RuleTotals(1, 2, 3, 4, 5)}
+        beat = NodeBeat("n1", "i", "10.0.0.1:80", 4, -1, totals, {"rl:{x}:default/r:x": RuleTotals(1)})
+        heard = await store.touch(point, beat)
+        assert (heard.rules_version, heard.base_version, heard.nodes) == (-1, -1, 1)
+        await store.offer(point, {"rl:{x}:default/r:x": 3})
+        await store.offer(point, {"rl:{x}:default/r:x": 2, "rl:{y}:default/r:y": 1})
+        collected = await store.collect(point)
+        assert collected.demand == {"rl:{x}:default/r:x": 5, "rl:{y}:default/r:y": 1}
+        assert [seen.beat for seen in collected.beats] == [beat]
+        assert (await store.collect(point)).demand == {}
+
+
+async def test_older_rules_never_replace_newer_ones(store: Store) -> None:
+    point = (await store.points())[0]
+    assert (await store.fetch_rules(point))[0] == -1
+    for version in (4, 3, 4):
+        await store.publish_rules(point, version, b"rules %d" % version)
+        assert await store.fetch_rules(point) == (4, b"rules 4")
+
+
+async def test_listed_points_are_those_that_nodes_use(store: Store) -> None:
+    assert await store.list_points() == frozenset(await store.points())
+
+
+async def test_a_share_is_in_force_with_the_accepted_write_that_carries_it(store: Store) -> None:
+    call = bucket(
+        "led",
+        100,
+        sharing=Sharing.ADAPTIVE,
+        regions=2,
+        largest_share=9900,
+        domain="default",
+        base_version=1,
+        base=5000,
+    )
+
+    async def share() -> tuple[int, ShareKind]:
+        verdict = (await store.check([replace(call, cost=0)]))[0]
+        return verdict.share, verdict.share_kind
+
+    # Of a point that was born just now the region's promise is assumed to hold: the floor.
+    assert await share() == (100, ShareKind.FLOOR)
+    for point in await store.list_points():
+        heard = await store.touch(point, NodeBeat("n", "i", "", 0, 1))
+        until_us = heard.time_us + 20_000_000
+        write = Write("nonce", "", 1, 1, until_us, True, {call.key: 7000}, True, 1, {"default": 5000})
+        named = await store.write(point, write)
+        assert not named.accepted
+        assert (await store.write(point, replace(write, instance=named.instance))).accepted
+        assert not (await store.write(point, replace(write, instance=named.instance))).accepted
+    assert await share() == (7000, ShareKind.LEASE)
+    for point in await store.list_points():
+        again = replace(write, instance="nonce", version=2, leases={call.key: BASE})
+        assert (await store.write(point, again)).accepted
+    assert await share() == (5000, ShareKind.BASE)
+
+
+# ---- the lock
+
+
+async def test_the_lock_has_one_holder_and_only_that_one_lets_go(store: Store) -> None:
+    assert await store.hold_lock("a", 60_000)
+    assert await store.hold_lock("a", 60_000)
+    assert not await store.hold_lock("b", 60_000)
+    await store.release_lock("b")
+    assert not await store.hold_lock("b", 60_000)
+    await store.release_lock("a")
+    assert await store.hold_lock("b", 60_000)
+
+
+async def test_a_lock_that_is_not_renewed_ends(store: Store) -> None:
+    assert await store.hold_lock("a", 1)
+    await eventually("the lock is free", lambda: store.hold_lock("b", 60_000), 5)
