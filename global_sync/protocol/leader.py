@@ -7,7 +7,7 @@ may be delayed, lost, repeated or swapped; nothing is ever taken back.
 C1  take_over: append a MARK with the next epoch
 C2  leader once the own MARK is read back, first with its number: every record of the log counts, sessions may
     live a whole D from now, no consent is known
-C3  hello, or the current process after its session's end: WELCOME
+C3  hello, or any known process after the current session's end: WELCOME
 C4  an echo of this epoch extends the region's consent, whoever says it; the rest only from the current session
 C5  acknowledgements lower the counts
 C6  BEAT: renews every session with a report, if the counts fit; otherwise nobody's
@@ -311,8 +311,9 @@ class LeaderSide:
         known = self._ledger.agents.get(report.region, {}).get(report.agent)
         if known is None:
             return report.session == 0
-        of_current = known == current and report.session in (0, current)
-        return of_current and not self._counts.alive(report.region, current, now_us)
+        # Also a process that was replaced, or that never read its newest WELCOME: nothing else would answer it.
+        its_own = report.session <= known
+        return its_own and not self._counts.alive(report.region, current, now_us)
 
     def _welcome(self, now_us: int, report: Report) -> list[Record]:
         if self.snapping:
@@ -343,12 +344,12 @@ class LeaderSide:
         return low
 
     def _welcome_again(self, now_us: int, report: Report) -> list[Record]:
-        """The agent still says hello though it was welcomed: the record may have been lost; a repeat is void."""
+        """The agent speaks as if it had not been welcomed: the record may have been lost; a repeat is void."""
         issued = self._welcomes.get(report.region)
-        if issued is None or self.snapping or report.session != 0 or not self._due(issued, now_us):
+        if issued is None or self.snapping or not self._due(issued, now_us):
             return []
         welcome = issued.records[0]
-        if not isinstance(welcome, Welcome) or welcome.agent != report.agent:
+        if not isinstance(welcome, Welcome) or welcome.agent != report.agent or report.session > welcome.session:
             return []
         issued.issued_us = now_us
         return [welcome]

@@ -162,6 +162,44 @@ class snap_base(RegionSide):
         return self._next_bases.get(domain, 0)
 
 
+# ---- several points, keys that come and go
+
+
+@region
+class one_point(RegionSide):
+    def _settle(self) -> None:
+        everywhere, first = self._points, min(self._points, default="")
+        self._points = {name: point for name, point in everywhere.items() if name == first}
+        if self._points:
+            super()._settle()
+        self._points = everywhere
+
+
+@region
+class listing_any(RegionSide):
+    def on_listing(self, token: int, points: Iterable[str], nodes_base_version: int | None) -> None:
+        super().on_listing(self.listing_started(), points, nodes_base_version)
+
+
+@region
+class no_watermark(RegionSide):
+    def _is_old(self, entry: _Key | None, seq: tuple[int, int]) -> bool:
+        return entry is not None and super()._is_old(entry, seq)
+
+
+@region
+class release_stays(RegionSide):
+    def _lower_released(self) -> None:
+        pass
+
+
+@leader
+class welcome_lost(LeaderSide):
+    def _is_hello(self, report: Report, current: int, now_us: int) -> bool:
+        known = self._ledger.agents.get(report.region, {}).get(report.agent)
+        return (known is None or known == current) and super()._is_hello(report, current, now_us)
+
+
 # ---- what a leader counts
 
 

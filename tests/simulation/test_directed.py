@@ -60,6 +60,11 @@ KILLED_BY = {
     "until_from_reply": 32,
     "until_other_inst": 30,
     "vouch_early": 26,
+    "one_point": 90,
+    "listing_any": 91,
+    "no_watermark": 94,
+    "release_stays": 97,
+    "welcome_lost": 81,
     "welc_unchecked": 60,
 }
 

@@ -367,3 +367,19 @@ def a_welcome_lost_behind_a_snapshot_means_a_session_in_the_end(cast: Cast) -> l
     h.run(60, leader=other)
     h.require(h.agents[2].session > 0, "no session")
     return h.bad
+
+
+@schedule(81)
+def a_process_whose_successor_vanished_before_it_was_heard_gets_a_session(cast: Cast) -> list[str]:
+    h = Hand(cast)
+    old = h.agents[2]
+    h.new_agent(2)
+    h.catch_up(2)
+    h.sync(2)
+    h.leader.on_report(h.now, h.report(2, False))  # the WELCOME never lands, the new process dies
+    h.agents[2] = old
+    h.run(S_D + 60)
+    h.run(60)
+    h.require(old.session == h.leader.counts.ledger.current["r2"], f"session {old.session}")
+    h.require(not old.deposed, "deposed")
+    return h.bad
