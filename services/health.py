@@ -76,14 +76,16 @@ class RegionHealth:
     nodes: list[dict[str, Any]] = field(default_factory=list)
     node_urls: list[dict[str, Any]] = field(default_factory=list)
     phase: Phase | None = None
+    stale: bool = False
+    """Nobody has told lately: points and nodes are those of long ago."""
 
     @property
-    def points_ok(self) -> int:
-        return sum(1 for point in self.points if point["ok"])
+    def points_ok(self) -> int | None:
+        return None if self.stale else sum(1 for point in self.points if point["ok"])
 
     @property
-    def nodes_alive(self) -> int:
-        return sum(1 for node in self.nodes if node["age_ms"] < NODE_ALIVE_MS)
+    def nodes_alive(self) -> int | None:
+        return None if self.stale else sum(1 for node in self.nodes if node["age_ms"] < NODE_ALIVE_MS)
 
 
 def region_health(name: str, heard: Heard | None, probe: RegionProbe | None, now_ms: int) -> RegionHealth:
@@ -103,6 +105,7 @@ def region_health(name: str, heard: Heard | None, probe: RegionProbe | None, now
     age_ms = heard.age_ms if heard is not None else 0
     if direct is not None and probe is not None and (heard is None or heard.age_ms > SILENT_MS):
         view, age_ms = direct, max(0, now_ms - probe.at_ms)
+    health.stale = view is None or age_ms > CUT_MS
     if view is not None:
         _take_view(health, view, age_ms)
         if health.link in ("silent", "cut"):
@@ -219,7 +222,7 @@ def _base_words(health: RegionHealth) -> str:
 
 def _store_sentences(health: RegionHealth) -> list[Sentence]:
     down = [str(point["point"]) for point in health.points if not point["ok"]]
-    if not down:
+    if not down or health.stale:
         return []
     which = ", ".join(down[:3]) + (f" and {len(down) - 3} more" if len(down) > 3 else "")
     count = f"{len(down)} of {len(health.points)} Redis points"

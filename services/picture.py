@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from global_sync import codec
-from global_sync.protocol.messages import Beat, Mark
 from global_sync.transport.base import LOG, USAGE, Message
+from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import ProtocolTimes, floor_of
+from services.granted import Granted
 from services.health import Heard, LeaderSeen, RegionHealth, Sentence, region_health, sentences
 from services.probes import RegionProbe
 
@@ -27,8 +28,7 @@ class Picture:
         self._configured = list(regions)
         self._times = times
         self._usage: dict[str, tuple[Mapping[str, Any], int]] = {}
-        self._epoch = 0
-        self._beat_at_ms: int | None = None
+        self._granted = Granted()
         self._lag_ms: int | None = None
 
     def take(self, message: Message, now_ms: int, *, live: bool = True) -> None:
@@ -50,9 +50,8 @@ class Picture:
 
     def _take_log(self, message: Message, heard_ms: int, now_ms: int) -> None:
         for record in codec.decode_records(message.value):
-            if isinstance(record, Mark | Beat) and record.epoch >= self._epoch:
-                self._epoch, self._beat_at_ms = record.epoch, heard_ms
-                self._lag_ms = max(0, now_ms - message.timestamp_ms)
+            self._granted.take(record, heard_ms)
+        self._lag_ms = max(0, now_ms - message.timestamp_ms)
 
     # ---- regions and leader
 
@@ -63,8 +62,8 @@ class Picture:
         return [region_health(name, heard.get(name), probes.get(name), now_ms) for name in names]
 
     def leader(self, now_ms: int) -> LeaderSeen:
-        age_ms = None if self._beat_at_ms is None else max(0, now_ms - self._beat_at_ms)
-        return LeaderSeen(self._epoch or None, age_ms)
+        beat_ms = self._granted.beat_ms
+        return LeaderSeen(self._granted.epoch or None, None if beat_ms is None else max(0, now_ms - beat_ms))
 
     def leader_shown(self, probes: Mapping[str, RegionProbe], now_ms: int) -> dict[str, Any]:
         seen = self.leader(now_ms)
@@ -88,22 +87,28 @@ class Picture:
     def shares(
         self, key: str, bases: Mapping[str, int], regions: Sequence[str], *, adaptive: bool, now_ms: int
     ) -> dict[str, int | None]:
-        """The share of every region in a key, None where it is not known."""
+        """The share of every region in a key, None where it is not known.
+
+        While the region's session lives: the lease as the log has granted it (the region follows within some
+        hundred milliseconds).  After that what the region falls back to by itself, by the timers that its points
+        last told.
+        """
         return {region: self._share(key, bases.get(region, 0), region, adaptive, now_ms) for region in regions}
 
     def _share(self, key: str, base: int, region: str, adaptive: bool, now_ms: int) -> int | None:
-        known = self._usage.get(region)
         if not adaptive:
             return base
-        if known is None:
+        usage, heard_ms = self._usage.get(region, ({}, now_ms))
+        points = usage.get("points") or []
+        if not points:
             return None
-        usage, at_ms = known
-        points = usage["points"]
-        left_ms = now_ms - at_ms
-        if any((point.get("session_left_ms") or 0) > left_ms for point in points):
-            share = usage["keys"].get(key, {}).get("share")
-            return base if share is None or share < 0 else int(share)
-        if any((point.get("consent_left_ms") or 0) > left_ms for point in points):
+        age_ms = now_ms - heard_ms
+        if any((point.get("session_left_ms") or 0) > age_ms for point in points):
+            granted = self._granted.share(region, key)
+            if granted is None:
+                return None
+            return base if granted == BASE else granted
+        if any((point.get("consent_left_ms") or 0) > age_ms for point in points):
             return floor_of(base)
         return base
 
@@ -113,7 +118,7 @@ class Picture:
         return entry.get("want") if entry else None
 
     def keys_seen(self) -> list[str]:
-        return sorted({key for usage, _ in self._usage.values() for key in usage["keys"]})
+        return sorted({key for usage, _ in self._usage.values() for key in usage["keys"]} | self._granted.keys())
 
 
 def usage_document(value: bytes) -> Mapping[str, Any]:

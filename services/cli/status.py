@@ -145,7 +145,9 @@ def _share(share: int | None, want: int | None) -> str:
     return f"{share / 100:.1f} %" + (f" [dim]of {want / 100:.1f}[/]" if want else "")
 
 
-def counted(part: int, whole: int) -> str:
+def counted(part: int | None, whole: int) -> str:
+    if part is None:
+        return f"–/{whole}"
     text = f"{part}/{whole}"
     return f"[red]{text}[/]" if part < whole else text
 
