@@ -40,7 +40,7 @@ _LATE_CUT_BEATS = 5
 3 beats before it: the gap, and a beat, a report and a write that the last renewal was old."""
 _SLOW_BEATS = 2
 _REST_BEATS = 5
-KEYS_A_STEP = 500
+KEYS_A_STEP = 200
 RECORDS_A_STEP = 1_000
 
 
@@ -155,7 +155,9 @@ class LeaderPolicy:
     def leave_out(self, now_us: int, leader: LeaderSide) -> set[str]:
         """To be called for every BEAT.  Regions that do not acknowledge: not renewed, so that they lapse alone
         and block nobody."""
-        self._blocked = not leader.fits(now_us)  # then the next BEAT is due as soon as everything fits
+        # Only a region that is free can keep things from fitting; then a BEAT is due as soon as they do.
+        some_free = any(leader.free(region, now_us) for region in leader.regions)
+        self._blocked = some_free and not leader.fits(now_us)
         return leader.slow_regions(now_us, _SLOW_BEATS * self._beat_us)
 
     def _is_silent(self, region: str, now_us: int, leader: LeaderSide) -> bool:

@@ -13,7 +13,7 @@ want arrives one loop later.  A want is reported when it moved enough to matter,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, exp, sqrt
 
 from global_sync.protocol.messages import Want
@@ -23,13 +23,17 @@ from regional_limiter.model.share import SHARE_UNITS
 _FAST_US = 40_000
 _FAST_US_MAX = 500_000
 _TOKENS_AVERAGED = 100
+_LEAST_RATE = _TOKENS_AVERAGED * 1_000_000 / _FAST_US_MAX
 _SLOW_US = 400_000
 _PEAK_US = 60_000_000
 _TREND = 0.5 * 0.3 / 0.4  # half of the slope, over the 0.3 s that the loop takes
-_SURPRISE = 4  # standard deviations, of as many tokens as were expected
+_SURPRISE_SQUARED = 4**2  # standard deviations, of as many tokens as were expected
+_LOOK_UP_US = 1_000_000
 _REPORT_GAP_US = 50_000
 _QUIET_US = 1_000_000
 _LEAST_STEP_US = 5_000
+_GROUPS = 5
+_KEYS_A_TICK = 800
 _WANT_MAX = 2 * SHARE_UNITS
 _NOTHING = Want(0, 0)
 
@@ -46,7 +50,16 @@ def _unknown_share(_: str) -> tuple[int, bool]:
 
 
 @dataclass(slots=True)
+class _Group:
+    """Keys that have their turn together; ``stepped_at_us``: the last one."""
+
+    keys: dict[str, _Demand] = field(default_factory=dict)
+    stepped_at_us: int = 0
+
+
+@dataclass(slots=True)
 class _Demand:
+    group: _Group
     offered: int = 0
     fast: float = 0.0  # tokens a second
     slow: float = 0.0
@@ -54,10 +67,24 @@ class _Demand:
     run: int = 0  # offered over the steps that were all above, or all below, what was expected
     run_expected: float = 0.0
     run_us: int = 0
+    per_token: float = 0.0
+    look_up_us: int = 0
     reported: Want = _NOTHING
     reported_at_us: int = 0
     settled: bool = True
     fresh: bool = True
+
+
+class _Gains:
+    """How far the averages move in one step; the same for all keys."""
+
+    __slots__ = ("fast", "peak", "slow", "step_us")
+
+    def __init__(self, step_us: int) -> None:
+        self.step_us = step_us
+        self.fast = 1 - exp(-step_us / _FAST_US)
+        self.slow = 1 - exp(-step_us / _SLOW_US)
+        self.peak = exp(-step_us / _PEAK_US)
 
 
 class DemandEstimator:
@@ -72,7 +99,8 @@ class DemandEstimator:
         self._share_of = share_of
         self._max_keys = max_keys
         self._keys: dict[str, _Demand] = {}
-        self._stepped_at_us: int | None = None
+        self._groups = [_Group() for _ in range(_GROUPS)]
+        self._turn = 0
         self._full = False
         self.refused = 0
 
@@ -81,15 +109,16 @@ class DemandEstimator:
 
     def offer(self, key: str, cost: int, now_us: int) -> None:
         """``cost`` tokens were asked for since the last offer (``now_us``: any clock that only goes forward)."""
-        if self._stepped_at_us is None:
-            self._stepped_at_us = now_us - _FAST_US
         demand = self._keys.get(key)
         if demand is None:
             if len(self._keys) >= self._max_keys and (self._full or not self._make_room()):
                 self._full = True  # looked at again after the next tick
                 self.refused += 1
                 return
-            demand = self._keys[key] = _Demand(reported_at_us=now_us)
+            group = min(self._groups, key=lambda one: len(one.keys))
+            if not group.keys:
+                group.stepped_at_us = now_us - _FAST_US
+            demand = self._keys[key] = group.keys[key] = _Demand(group, reported_at_us=now_us)
         demand.offered += cost
 
     def want(self, key: str) -> Want:
@@ -103,71 +132,99 @@ class DemandEstimator:
 
     def drop(self, key: str) -> None:
         """Forget a key, for example when its rule is gone."""
-        self._keys.pop(key, None)
+        demand = self._keys.pop(key, None)
+        if demand is not None:
+            del demand.group.keys[key]
 
     def tick(self, now_us: int) -> dict[str, Want]:
-        """Take in what was offered until now; the wants that are worth a report."""
-        if self._stepped_at_us is None:
-            return {}
-        step_us = now_us - self._stepped_at_us
-        if step_us < _LEAST_STEP_US:
-            return {}
-        self._stepped_at_us, self._full = now_us, False
-        slow_gain, peak_decay = 1 - exp(-step_us / _SLOW_US), exp(-step_us / _PEAK_US)
+        """Take in what was offered until now; the wants that are worth a report.
+
+        With more than some thousand keys only a part of them has its turn, so that a tick stays short.
+        """
+        self._full = False
         changed: dict[str, Want] = {}
+        stepped = 0
+        for _ in self._groups:
+            group = self._groups[self._turn]
+            self._turn = (self._turn + 1) % len(self._groups)
+            self._tick_group(group, now_us, changed)
+            stepped += len(group.keys)
+            if stepped >= _KEYS_A_TICK:
+                break
+        return changed
+
+    def _tick_group(self, group: _Group, now_us: int, changed: dict[str, Want]) -> None:
+        step_us = now_us - group.stepped_at_us
+        if step_us < _LEAST_STEP_US or not group.keys:
+            return
+        group.stepped_at_us = now_us
+        gains = _Gains(step_us)
         gone: list[str] = []
-        for key, demand in self._keys.items():
-            rate = self._rate_of(key)
-            if rate is None:
+        for key, demand in group.keys.items():
+            if demand.look_up_us <= now_us and not self._look_up(key, demand, now_us):
                 if demand.reported.want:
                     changed[key] = _NOTHING
                 gone.append(key)
                 continue
-            self._step(demand, step_us, slow_gain, peak_decay)
-            per_token = SHARE_UNITS * rate.period_ms / (1000 * rate.tokens)  # share units for one token a second
-            share, has_lease = self._share_of(key)
-            want = self._due(demand, per_token, share, has_lease, now_us)
+            self._step(demand, gains)
+            want = self._due(key, demand, now_us)
             if want is not None:
                 demand.reported, demand.reported_at_us = want, now_us
                 changed[key] = want
-            elif self._over(demand, has_lease):
+            elif demand.fast < 0.01 and self._over(demand) and not self._share_of(key)[1]:
                 gone.append(key)
         for key in gone:
-            del self._keys[key]
-        return changed
+            self.drop(key)
 
-    def _step(self, demand: _Demand, step_us: int, slow_gain: float, peak_decay: float) -> None:
-        sample = demand.offered * 1_000_000 / step_us
-        rate = max(demand.fast, demand.slow, sample)
-        span_us = min(_FAST_US_MAX, max(_FAST_US, _TOKENS_AVERAGED * 1_000_000 / rate)) if rate else _FAST_US
-        if self._is_surprised(demand, step_us):
-            # The whole run shows the new rate, better than its last step does.
-            sample, span_us = demand.run * 1_000_000 / demand.run_us, _FAST_US
-            demand.run, demand.run_expected, demand.run_us = 0, 0.0, 0
+    def _look_up(self, key: str, demand: _Demand, now_us: int) -> bool:
+        """Once a second: what a token a second is in share units.  False: there is no such rule."""
+        rate = self._rate_of(key)
+        if rate is None:
+            return False
+        demand.per_token = SHARE_UNITS * rate.period_ms / (1000 * rate.tokens)
+        demand.look_up_us = now_us + _LOOK_UP_US
+        return True
+
+    def _step(self, demand: _Demand, gains: _Gains) -> None:
+        # Thousands of keys come by here twenty times a second: no calls, no roots, one division or two.
+        step_us, offered, fast = gains.step_us, demand.offered, demand.fast
         demand.offered = 0
-        demand.fast += (sample - demand.fast) * (1 - exp(-step_us / span_us))
-        demand.slow += (demand.fast - demand.slow) * slow_gain
-        demand.peak = max(demand.fast, demand.peak * peak_decay)
-
-    @staticmethod
-    def _is_surprised(demand: _Demand, step_us: int) -> bool:
-        """Whether the last steps were off, all to one side, by more than chance explains."""
-        expected = demand.fast * step_us / 1_000_000
-        if (demand.offered - expected) * (demand.run - demand.run_expected) < 0:
+        expected = fast * step_us / 1_000_000
+        if (offered - expected) * (demand.run - demand.run_expected) < 0:
             demand.run, demand.run_expected, demand.run_us = 0, 0.0, 0
-        demand.run += demand.offered
+        demand.run += offered
         demand.run_expected += expected
         demand.run_us += step_us
-        return abs(demand.run - demand.run_expected) > _SURPRISE * sqrt(demand.run_expected + 1)
+        off = demand.run - demand.run_expected
+        if off * off > _SURPRISE_SQUARED * (demand.run_expected + 1):
+            # More than chance explains.  The whole run, all to one side, shows the new rate best.
+            sample, gain = demand.run * 1_000_000 / demand.run_us, gains.fast
+            demand.run, demand.run_expected, demand.run_us = 0, 0.0, 0
+        else:
+            sample = offered * 1_000_000 / step_us
+            rate = max(fast, demand.slow, sample, _LEAST_RATE)
+            span_us = max(_FAST_US, _TOKENS_AVERAGED * 1_000_000 / rate)
+            gain = step_us / (step_us + span_us)
+        demand.fast = fast = fast + (sample - fast) * gain
+        demand.slow += (fast - demand.slow) * gains.slow
+        peak = demand.peak * gains.peak
+        demand.peak = fast if fast > peak else peak
 
-    def _due(self, demand: _Demand, per_token: float, share: int, has_lease: bool, now_us: int) -> Want | None:
-        tokens = min(2 * max(demand.fast, 1.0), max(0.0, demand.fast + _TREND * (demand.fast - demand.slow)))
-        units = tokens * per_token
+    def _due(self, key: str, demand: _Demand, now_us: int) -> Want | None:
+        tokens = demand.fast + _TREND * (demand.fast - demand.slow)
+        tokens = max(0.0, min(tokens, 2 * max(demand.fast, 1.0)))
+        units = tokens * demand.per_token
         want = 0 if units < 1 or tokens < 0.01 else min(_WANT_MAX, ceil(units))
-        now = Want(want, min(_WANT_MAX, int(demand.peak * per_token)))
         last = demand.reported
+        off = abs(want - last.want)
+        if off <= 0.02 * last.want and (
+            demand.settled or (want > 0 and demand.reported_at_us + _QUIET_US > now_us)
+        ):
+            return None  # so little that it cannot matter, whatever the share is
         since_us = now_us - demand.reported_at_us
-        off, scale = abs(want - last.want), max(last.want, share, 1)
+        now = Want(want, min(_WANT_MAX, int(demand.peak * demand.per_token)))
+        share, has_lease = self._share_of(key)
+        scale = max(last.want, share, 1)
         if demand.fresh:
             # The first word about a key need not wait for a gap since a report that there never was.
             since_us = max(since_us, _REPORT_GAP_US)
@@ -178,21 +235,21 @@ class DemandEstimator:
         if off > max(0.05 * scale, chance) and matters and since_us >= _REPORT_GAP_US:
             demand.fresh = demand.settled = False
             return now
-        if demand.settled or since_us < _QUIET_US:
+        ended = want == 0 and last.want > 0
+        if since_us < _QUIET_US or (demand.settled and not ended):
             return None
         # A second without a report: what is left of the difference is said, until nothing is left to say.
-        if off > 0.02 * scale or (want == 0 and last.want):
+        if off > 0.02 * scale or ended:
             return now
         demand.settled = True
         return None
 
-    def _over(self, demand: _Demand, has_lease: bool) -> bool:
-        quiet = demand.reported.want == 0 and demand.settled and demand.fast < 0.01
-        return quiet and not has_lease and not demand.offered
+    def _over(self, demand: _Demand) -> bool:
+        return demand.reported.want == 0 and demand.settled and demand.fast < 0.01 and not demand.offered
 
     def _make_room(self) -> bool:
-        quiet = next((key for key, demand in self._keys.items() if self._over(demand, has_lease=False)), None)
+        quiet = next((key for key, demand in self._keys.items() if self._over(demand)), None)
         if quiet is None:
             return False
-        del self._keys[quiet]
+        self.drop(quiet)
         return True
