@@ -11,6 +11,7 @@ How a bucket refills while its share moves:
 - adaptive: every millisecond counts at the share that was in force.  A bucket older than the two shares that
   are known keeps at most one token; a missing one holds what the present share has earned since it is in force,
   at least one token.  A share that rises counts from the next whole millisecond and one that falls from the last.
+  So a full bucket may only be forgotten when a missing one would be full as well: its key lives until then.
 """
 
 from __future__ import annotations
@@ -35,14 +36,24 @@ from regional_limiter.store.base import BucketCall, Sharing
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """A bucket brought up to now.  ``ahead_ms``: how far its time (or its share's start) lies after now."""
+    """A bucket brought up to now.
+
+    ``earns_from``: what it holds and how far after now it begins to gain ``per_ms`` (negative: before now).
+    ``absent_full_ms``: how long until a missing bucket would be full.  ``unsettled``: its state says less than is
+    known now, so that it is stored again even by a denied check.
+    """
 
     bucket: Bucket
     top: int
     per_ms: int
-    ahead_ms: int
-    missing: bool
+    earns_from: tuple[int, int]
+    absent_full_ms: int
     unsettled: bool
+
+    def holding(self, level: int) -> _Looked:
+        """The same bucket after a charge or a refund."""
+        bucket = replace(self.bucket, level=level)
+        return replace(self, bucket=bucket, earns_from=(level, max(0, self.earns_from[1])))
 
 
 def fits_exactly(capacity: int, refill: Rate) -> bool:
@@ -67,13 +78,13 @@ def decide(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: i
     price = cost * _unit(bucket)
     allowed = cost == 0 or price <= bucket.level
     level = max(bucket.level - price, -call.capacity * _unit(bucket)) if cost else bucket.level
-    after = replace(looked, bucket=replace(bucket, level=level))
+    after = looked.holding(level)
     reason = Reason.OK if allowed else Reason.LIMITED
     charged = Ending(_verdict(after, share, cost, allowed, reason))
     left = Ending(_verdict(looked, share, cost, allowed, reason))
     if cost:
         charged = _stored(charged, after)
-        if looked.unsettled and not looked.missing:
+        if looked.unsettled:
             left = _stored(left, looked)
     return Outcome(allowed, charged, left, call.charge_denied)
 
@@ -85,7 +96,7 @@ def give_back(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms
     looked = _look(state, call, share, now_ms)
     bucket = looked.bucket
     level = min(looked.top, bucket.level + min(call.cost, call.capacity) * _unit(bucket))
-    after = replace(looked, bucket=replace(bucket, level=level))
+    after = looked.holding(level)
     return _stored(Ending(_verdict(after, share, 0, True, Reason.OK)), after)
 
 
@@ -98,12 +109,13 @@ def _look(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: in
     top = region_capacity(call.capacity, v, call.regions) * unit
     adaptive = call.sharing is Sharing.ADAPTIVE
     since_ms, before_since_ms = _in_ms(share) if adaptive else (now_ms, now_ms)
+    absent_full_ms = since_ms - now_ms - (-top // (tokens * v)) if adaptive and v else 0
     if state is None:
         level = top
         if adaptive:
             level = min(top, max(unit if v else 0, _accrued(0, now_ms - since_ms, tokens * v, top)))
         bucket = Bucket(now_ms, level, call.capacity, period_ms, v)
-        return _Looked(bucket, top, tokens * v, max(0, since_ms - now_ms), True, False)
+        return _Looked(bucket, top, tokens * v, (0, since_ms - now_ms), absent_full_ms, False)
     bucket = unpack(state, now_ms) or Bucket(now_ms, 0, call.capacity, period_ms, v)
     bucket = converted(bucket, call.capacity, period_ms, call.regions)
     time_ms, rebased_ms, stepped = _time(bucket, now_ms)
@@ -126,9 +138,9 @@ def _look(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: in
             level = min(level, unit)
         level = _accrued(min(level, top), time_ms - since_ms, tokens * v, top)
         unsettled = True
-    ahead_ms = max(time_ms, since_ms) - now_ms
+    earns_from = (level, max(time_ms, since_ms) - now_ms)
     now_bucket = Bucket(time_ms, level, call.capacity, period_ms, v, rebased_ms)
-    return _Looked(now_bucket, top, tokens * v, ahead_ms, False, unsettled)
+    return _Looked(now_bucket, top, tokens * v, earns_from, absent_full_ms, unsettled)
 
 
 def _time(bucket: Bucket, now_ms: int) -> tuple[int, int | None, bool]:
@@ -164,12 +176,18 @@ def _reset_after_ms(looked: _Looked) -> int:
         return 0
     if looked.per_ms == 0:
         return SHARE_ZERO_RESET_MS
-    missing = looked.top - looked.bucket.level
-    return looked.ahead_ms - (-missing // looked.per_ms) if missing > 0 else 0
+    return _wait_ms(looked, looked.top) if looked.bucket.level < looked.top else 0
+
+
+def _wait_ms(looked: _Looked, level: int) -> int:
+    """How long until the bucket holds ``level``, which it does not hold now."""
+    held, ahead_ms = looked.earns_from
+    return ahead_ms - (-(level - held) // looked.per_ms)
 
 
 def _stored(ending: Ending, looked: _Looked) -> Ending:
-    return replace(ending, state=pack(looked.bucket), ttl_ms=max(1, ending.verdict.reset_after_ms))
+    ttl_ms = max(1, ending.verdict.reset_after_ms, looked.absent_full_ms)
+    return replace(ending, state=pack(looked.bucket), ttl_ms=ttl_ms)
 
 
 def _refused(looked: _Looked, share: ShareInForce, reason: Reason) -> Outcome:
@@ -181,13 +199,8 @@ def _verdict(looked: _Looked, share: ShareInForce, cost: int, allowed: bool, rea
     unit = _unit(looked.bucket)
     retry_after_ms: int | None = 0
     if reason is Reason.LIMITED:
-        missing = cost * unit - looked.bucket.level
-        if cost * unit > looked.top:
-            retry_after_ms = RETRY_FOR_LARGER_SHARE_MS
-        elif missing > 0:
-            retry_after_ms = looked.ahead_ms - (-missing // looked.per_ms)
-        else:
-            retry_after_ms = 0
+        fits = cost * unit <= looked.top
+        retry_after_ms = _wait_ms(looked, cost * unit) if fits else RETRY_FOR_LARGER_SHARE_MS
     elif not allowed:
         retry_after_ms = None
     return Verdict(

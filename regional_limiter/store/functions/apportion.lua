@@ -242,7 +242,8 @@ local function converted(p, level, capacity, period, share)
   return max(region_capacity(p.capacity, share, p.regions) * p.unit - used, -p.capacity * p.unit)
 end
 
--- level, top, per_ms, time, ahead, rebased, unsettled
+-- level, top, per_ms, time, earns (what it holds when it begins to gain), ahead (how far after now that is),
+-- absent_full (how long until a missing bucket would be full), rebased, unsettled
 local function look(state, p, ms, v, since, before, before_since)
   local tokens, unit = p.tokens, p.unit
   local top = region_capacity(p.capacity, v, p.regions) * unit
@@ -252,12 +253,13 @@ local function look(state, p, ms, v, since, before, before_since)
     since_ms = v < before and floor(since / 1000) or ceil(since / 1000)
     before_since_ms = ceil(before_since / 1000)
   end
+  local absent_full = p.adaptive and v > 0 and since_ms - ms + ceil(top / per_ms) or 0
   if not state then
     local level = top
     if p.adaptive then
       level = min(top, max(v > 0 and unit or 0, accrued(0, ms - since_ms, per_ms, top)))
     end
-    return level, top, per_ms, ms, max(0, since_ms - ms), nil, false
+    return level, top, per_ms, ms, 0, since_ms - ms, absent_full, nil, false
   end
   local stored, level, capacity, period, share, rebased = unpack_bucket(state, ms)
   if not stored then
@@ -290,14 +292,14 @@ local function look(state, p, ms, v, since, before, before_since)
     level = accrued(min(level, top), time - since_ms, per_ms, top)
     unsettled = true
   end
-  return level, top, per_ms, time, max(time, since_ms) - ms, rebased, unsettled
+  return level, top, per_ms, time, level, max(time, since_ms) - ms, absent_full, rebased, unsettled
 end
 
-local function reset_after(p, level, top, per_ms, ahead)
+local function reset_after(p, level, top, per_ms, earns, ahead)
   if p.capacity == 0 then return 0 end
   if per_ms == 0 then return SHARE_ZERO_RESET_MS end
   if level >= top then return 0 end
-  return ahead + ceil((top - level) / per_ms)
+  return ahead + ceil((top - earns) / per_ms)
 end
 
 -- ---------------------------------------------------------------- a check: look at every rule, then write
@@ -334,8 +336,7 @@ local function examine(i, key, cost, p, t, ms)
     price, held = cost, s.top - s.level
   else
     local state = redis.call('GET', key)
-    s.missing = not state
-    s.level, s.top, s.per_ms, s.time, s.ahead, s.rebased, s.unsettled =
+    s.level, s.top, s.per_ms, s.time, s.earns, s.ahead, s.absent_full, s.rebased, s.unsettled =
       look(state, p, ms, s.share, s.since, s.before, s.before_since)
     price, held = cost * p.unit, s.level
   end
@@ -368,10 +369,14 @@ end
 
 local function finish_bucket(s, charge, reply, n)
   local p, cost = s.p, s.cost
-  if charge then s.level = max(s.level - cost * p.unit, -p.capacity * p.unit) end
-  local reset = reset_after(p, s.level, s.top, s.per_ms, s.ahead)
+  if charge then
+    s.level = max(s.level - cost * p.unit, -p.capacity * p.unit)
+    s.earns, s.ahead = s.level, max(0, s.ahead)
+  end
+  local reset = reset_after(p, s.level, s.top, s.per_ms, s.earns, s.ahead)
   if charge or (cost > 0 and s.unsettled and s.reason <= LIMITED) then
-    redis.call('SET', s.key, pack_bucket(p, s.time, s.level, s.share, s.rebased), 'PX', max(1, reset))
+    local ttl = max(1, reset, s.absent_full)
+    redis.call('SET', s.key, pack_bucket(p, s.time, s.level, s.share, s.rebased), 'PX', ttl)
   end
   local retry = -1
   if s.reason == OK then
@@ -380,8 +385,7 @@ local function finish_bucket(s, charge, reply, n)
     if cost * p.unit > s.top then
       retry = RETRY_FOR_LARGER_SHARE_MS
     else
-      local lacking = cost * p.unit - s.level
-      retry = lacking > 0 and s.ahead + ceil(lacking / s.per_ms) or 0
+      retry = s.ahead + ceil((cost * p.unit - s.earns) / s.per_ms)
     end
   end
   reply[n + 3], reply[n + 4], reply[n + 5] = max(0, floor(s.level / p.unit)), retry, reset
@@ -446,11 +450,11 @@ end
 
 local function refund_bucket(s, p, key, cost, ms)
   local state = redis.call('GET', key)
-  local level, top, per_ms, time, ahead, rebased =
+  local level, top, per_ms, time, _, ahead, absent_full, rebased =
     look(state, p, ms, s.share, s.since, s.before, s.before_since)
   if state and p.capacity > 0 then
     level = min(top, level + min(cost, p.capacity) * p.unit)
-    local ttl = max(1, reset_after(p, level, top, per_ms, ahead))
+    local ttl = max(1, reset_after(p, level, top, per_ms, level, max(0, ahead)), absent_full)
     redis.call('SET', key, pack_bucket(p, time, level, s.share, rebased), 'PX', ttl)
   end
   return max(0, floor(level / p.unit))
