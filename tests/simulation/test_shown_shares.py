@@ -45,7 +45,7 @@ async def test_shares_that_move_never_add_up_to_more_than_the_whole(tmp_path: Pa
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await system.stop()
-    assert max(max(shares.values()) for shares in shown) > 5_000, "the shares did not move"
+    assert max(max(shares.values()) for shares in shown) > 4_000, "the shares did not move"
     assert max(sum(shares.values()) for shares in shown) <= SHARE_UNITS
 
 
@@ -56,7 +56,7 @@ async def _totals(system: Embedded, picture: Picture, seconds: float) -> list[di
     while (elapsed := time.monotonic() - began) < seconds:
         busy = REGIONS[int(elapsed / 3) % 3]
         for region in REGIONS:
-            for _ in range(6 if region == busy else 1):
+            for _ in range(8 if region == busy else 1):
                 await system.regions[region].limiter.check(Check("d", {"client_key": "k"}))
         for key in picture.keys_seen():
             shares = picture.shares(key, BASES, REGIONS, adaptive=True, now_ms=now_ms())
