@@ -16,7 +16,7 @@ import pytest
 from global_sync.allocation.demand import DemandEstimator
 from global_sync.policy import LeaderPolicy
 from global_sync.protocol.leader import LeaderSide
-from global_sync.protocol.messages import Record, Report
+from global_sync.protocol.messages import Record, Report, Want
 from global_sync.protocol.region import RegionSide
 from regional_limiter.model.enforcement import Enforcement
 from regional_limiter.model.rule import Rate
@@ -39,6 +39,7 @@ class Region:
     times: ProtocolTimes
     delay_us: int
     cut: bool = False
+    stuck: bool = False  # its Redis takes no writes
     inbox: deque[tuple[int, Record]] = field(default_factory=deque)
     admitted: float = 0.0
     offered: float = 0.0
@@ -66,7 +67,7 @@ class Region:
         if heard or now_us >= self.next_write_us or self.side.needs_write("p"):
             self.next_write_us = now_us + self.times.write_us
             write = self.side.prepare_write("p", f"nonce{now_us}")
-            if write is not None:
+            if write is not None and not self.stuck:
                 self.side.on_reply("p", self.point.write(now_us, write))
         if now_us >= self.next_collect_us:
             self.next_collect_us = now_us + 50 * MS
@@ -268,6 +269,29 @@ def test_the_hot_region_cut_off_falls_to_its_base_and_the_others_can_use_the_res
     world.run(world.seconds(40), load)
     assert world.shares()["us-east"] == 5000
     assert world.shares()["eu-west"] >= 4700
+
+
+def test_a_region_whose_redis_is_stuck_lapses_alone_and_does_not_stop_the_others(world: World) -> None:
+    world.run(4 * SECOND, hot("eu-west"))
+    world.regions["eu-west"].stuck = True
+    load = hot("us-east", others=100)
+    world.run(world.seconds(40), load)
+    assert world.shares()["eu-west"] == 2500
+    assert world.shares()["ap-south"] >= 1000
+    assert world.shares()["us-east"] >= 6300
+
+
+def test_nothing_is_lost_while_a_snapshot_waits_to_be_read_back(world: World) -> None:
+    world.append(world.leader.snapshot(world.now))
+    world.leader._snapshot = object()  # type: ignore[assignment]
+    report = world.regions["us-east"].side
+    report.set_want(KEY, Want(9000, 9000))
+    said = report.report()
+    assert said is not None
+    world.leader.on_report(world.now, said)
+    assert world.policy.step(world.now, world.leader) == []
+    world.leader._snapshot = None
+    assert world.policy.step(world.now + 20 * MS, world.leader)
 
 
 def test_a_new_leader_goes_on_where_the_old_one_was(world: World) -> None:
