@@ -17,9 +17,10 @@ from pathlib import Path
 from time import monotonic_ns, time_ns
 
 from regional_limiter import engine
+from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback, Unanswered
 from regional_limiter.heartbeat import Heartbeat
-from regional_limiter.model.decision import Answer, Check, RuleVerdict, Verdict
+from regional_limiter.model.decision import Answer, Check, RuleVerdict, ShareKind, Verdict
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
@@ -94,6 +95,7 @@ class Limiter:
         self._planner = Planner(secret)
         self._heart = Heartbeat(store, times.touch_us / 1_000_000, self._beat, self._rules.hear)
         self._fallback = Fallback()
+        self._denials = Denials()
         self._rule_totals = Totals(RULES_COUNTED)
         self._key_totals = Totals(KEYS_COUNTED)
         self._demand = Demand()
@@ -145,6 +147,7 @@ class Limiter:
     def _rules_changed(self) -> None:
         rules = self._rules
         self._planner.use(rules.domains, max(0, rules.base_version), rules.bases)
+        self._denials.clear()
 
     def _beat(self) -> NodeBeat:
         return NodeBeat(
@@ -179,6 +182,8 @@ class Limiter:
         calls = plan.calls(check.cost)
         if check.cost == 0 or not calls:
             return
+        for call in calls:
+            self._denials.forget(call.key)
         refunds = [self._store.refund([calls[i] for i in group], check.request_id) for group in plan.groups]
         for outcome in await asyncio.gather(*refunds, return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -192,6 +197,10 @@ class Limiter:
             return engine.NO_RULE
         calls = plan.calls(cost)
         asked_us = monotonic_ns() // 1000
+        # Only where one rule decides alone: of several, each has to say how long its own wait is.
+        alone = cost > 0 and request_id is None and len(calls) == 1
+        if alone and (denial := self._denials.verdict(calls[0], asked_us)) is not None:
+            return self._answer(plan, calls, [denial])
         outcomes = await self._ask_all(plan, calls, request_id)
         verdicts: list[Verdict | None] = [None] * len(calls)
         decided: list[list[int]] = []
@@ -212,17 +221,21 @@ class Limiter:
             self._decide_locally(plan, calls, verdicts, failed)
         complete = [verdict for verdict in verdicts if verdict is not None]
         assert len(complete) == len(calls)
-        allowed = all(verdict.allowed for verdict in complete)
-        if not allowed and cost > 0 and len(plan.groups) > 1:
+        if alone and not complete[0].allowed:
+            self._denials.remember(calls[0], complete[0], asked_us)
+        if cost > 0 and len(plan.groups) > 1 and not all(verdict.allowed for verdict in complete):
             self._give_back(decided, calls, complete, request_id)
-        if cost > 0:
-            self._count(plan, calls, complete, allowed)
+        return self._answer(plan, calls, complete)
+
+    def _answer(self, plan: Plan, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> Answer:
+        if calls[0].cost > 0:
+            self._count(plan, calls, verdicts)
         return engine.combine(
             [
                 RuleVerdict(
                     step.rule.id, step.rule.capacity, verdict, step.rule.window_ms, step.key_hash, step.rule.headers
                 )
-                for step, verdict in zip(plan.steps, complete, strict=True)
+                for step, verdict in zip(plan.steps, verdicts, strict=True)
             ]
         )
 
@@ -294,14 +307,18 @@ class Limiter:
             cause = "other"
         self._degraded[cause] = self._degraded.get(cause, 0) + 1
 
-    def _count(self, plan: Plan, calls: Sequence[BucketCall], verdicts: Sequence[Verdict], allowed: bool) -> None:
+    def _count(self, plan: Plan, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> None:
         """A rule counts as allowing only what it was charged for: what another rule denied is no use of it."""
+        allowed = all(verdict.allowed for verdict in verdicts)
         for step, call, verdict in zip(plan.steps, calls, verdicts, strict=True):
             if verdict.allowed and not allowed and not call.charge_denied:
                 continue
-            self._rule_totals.add(step.name, allowed=verdict.allowed, cost=call.cost, degraded=verdict.degraded)
+            degraded = verdict.degraded or verdict.share_kind is ShareKind.FLOOR
+            self._rule_totals.add(step.name, allowed=verdict.allowed, cost=call.cost, degraded=degraded)
             if call.sharing is not Sharing.WHOLE:
-                self._key_totals.add(call.key, allowed=verdict.allowed, cost=call.cost, degraded=verdict.degraded)
+                self._key_totals.add(call.key, allowed=verdict.allowed, cost=call.cost, degraded=degraded)
+                if degraded and not verdict.degraded:
+                    self._count_degraded("floor")
                 if is_interesting(call, verdict):
                     self._demand.add(call.key, call.cost)
         if self._demand and self._offering is None:

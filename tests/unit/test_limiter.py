@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from regional_limiter.model.decision import Reason, ShareKind
+from regional_limiter.model.decision import Check, Reason, ShareKind
 from regional_limiter.model.errors import InvalidCheck, StoreUnavailable
 from regional_limiter.store.base import Sharing, TouchReply
 from tests.unit.limiter_store import FakeStore, allow, blob_of, check, deny, rule, running
@@ -81,6 +81,59 @@ async def test_a_peek_costs_nothing_and_names_no_request(tmp_path: Path) -> None
         await limiter.peek(check(cost=5, request_id="r1"))
     assert [(calls[0].cost, request) for calls, request in store.checks] == [(0, None)]
     assert store.beats[-1].usage == {}
+
+
+# ---- denials that are remembered
+
+
+async def test_a_client_that_floods_is_denied_without_asking_and_still_counted(tmp_path: Path) -> None:
+    store = FakeStore(default=deny(60_000))
+    async with running(store, tmp_path, blob_of(rule("a"))) as limiter:
+        answers = [await limiter.check(check()) for _ in range(20)]
+    assert not any(answer.allowed for answer in answers)
+    assert len(store.checks) < 10
+    assert store.beats[-1].usage["default/a"].denied == 20
+
+
+@pytest.mark.parametrize(
+    ("verdict", "other"),
+    [
+        (deny(60_000), check(cost=2)),  # another cost has another wait
+        (deny(60_000), check(request_id="r1")),
+        (deny(60_000), check("bob")),
+        (deny(None, Reason.EXCEEDS_CAPACITY), check()),
+        (allow(), check()),
+    ],
+)
+async def test_everything_else_is_asked(tmp_path: Path, verdict: Any, other: Check) -> None:
+    store = FakeStore(default=verdict)
+    async with running(store, tmp_path, blob_of(rule("a"))) as limiter:
+        await limiter.check(check())
+        await limiter.check(other)
+    assert len(store.checks) == 2
+
+
+async def test_one_of_several_rules_is_not_remembered_because_another_may_wait_longer(tmp_path: Path) -> None:
+    store = FakeStore({"a": deny(60_000)})
+    async with running(store, tmp_path, blob_of(rule("a"), rule("b"))) as limiter:
+        await limiter.check(check())
+        store.says["b"] = deny(90_000)
+        assert (await limiter.check(check())).rule == "b"
+
+
+async def test_a_denial_does_not_outlive_a_refund_or_a_raised_limit(tmp_path: Path) -> None:
+    store = FakeStore(default=deny(60_000))
+    async with running(store, tmp_path, blob_of(rule("a"), version=1)) as limiter:
+        await limiter.check(check())
+        store.default = allow()
+        await limiter.refund(check())
+        assert (await limiter.check(check())).allowed
+        store.default = deny(60_000)
+        await limiter.check(check())
+        store.default = allow()
+        store.blob, store.reply = blob_of(rule("a", capacity=99), version=2), TouchReply(0, 2, -1, {}, 1)
+        await until(lambda: limiter.status().rules_version == 2, store)
+        assert (await limiter.check(check())).allowed
 
 
 # ---- without the store
