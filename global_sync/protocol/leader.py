@@ -18,11 +18,18 @@ C9  snapshot: nothing but BEATs until it is read back; then the log before it ma
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
 
-from global_sync.protocol.counts import UNKNOWN_CONSENT, Counts
-from global_sync.protocol.invariants import Evidence, bases_fit, sum_fits
+from global_sync.protocol.invariants import bases_fit, sum_fits
+from global_sync.protocol.leader_state import (
+    KEY_OVERHEAD_BYTES,
+    MAX_LEDGER_BYTES,
+    Issued,
+    LeaderState,
+    Link,
+    Waiting,
+    WantKnown,
+)
 from global_sync.protocol.ledger import Entry, Ledger, domain_of
 from global_sync.protocol.messages import (
     Beat,
@@ -38,90 +45,13 @@ from global_sync.protocol.messages import (
     Want,
     Welcome,
 )
-from global_sync.protocol.snapshots import SnapshotParts
 from regional_limiter.model.enforcement import BASE
-from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes
 
-REISSUE_AFTER_BEATS = 1
-"""A record that waits longer for its acknowledgement is said again, as a KEEP of the same value."""
-SLOW_AFTER_BEATS = 2
-"""A region whose records wait longer is left out of renewals: it lapses alone instead of blocking the rest."""
-MAX_LEDGER_BYTES = 700_000
-"""Bound on the keys with records: a WELCOME may have to name them all in one message."""
-_KEY_OVERHEAD_BYTES = 16
-_REISSUES_AT_ONCE = 500
+REISSUES_AT_ONCE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A record that its region has not acknowledged yet."""
-
-    key: str
-    region: str
-    waiting_us: int
-
-
-@dataclass(slots=True)
-class _Link:
-    """What the current session's reports say: the newest, when it came, and the base version it settled."""
-
-    agent: str
-    session: int
-    basis: int
-    received_us: int
-    base_version: int = 0
-
-
-@dataclass(slots=True)
-class _Issued:
-    """A record that is repeated verbatim until its effect is seen."""
-
-    records: tuple[Record, ...]
-    issued_us: int
-
-
-@dataclass(slots=True)
-class _WantKnown:
-    want: Want
-    session: int
-    basis: int
-
-
-class LeaderSide:
+class LeaderSide(LeaderState):
     """A candidate: follows the log, and leads while its MARK is the newest."""
-
-    def __init__(self, candidate: str, regions: Iterable[str], times: ProtocolTimes) -> None:
-        """``regions``: those known beforehand; others join by saying hello or through a CONFIG."""
-        self.candidate = candidate
-        self.times = times
-        self.evidence = Evidence()
-        self.epoch = 0
-        self.active = False
-        self.trim_before: int | None = None
-        self._known_regions = set(regions)
-        self._view = 0
-        self._pending: Mark | None = None
-        self._fold = Ledger()
-        self._parts = SnapshotParts()
-        self._lead(Ledger(), 0)
-
-    def _lead(self, ledger: Ledger, now_us: int) -> None:
-        """The state of a leadership, fresh."""
-        self._counts = self._count(ledger, now_us)
-        self._n = 0
-        self._snapshots = 0
-        self._snapshot: _Issued | None = None
-        self._config: _Issued | None = None
-        self._done: _Issued | None = None
-        self._welcomes: dict[str, _Issued] = {}
-        self._links: dict[str, _Link] = {}
-        self._wants: dict[str, dict[str, _WantKnown]] = {}
-        self._changed: set[str] = set()
-        self._waiting: dict[tuple[str, str], tuple[Seq, int]] = {}
-        self._key_bytes = sum(len(key) + _KEY_OVERHEAD_BYTES for key in ledger.keys)
-
-    def _count(self, ledger: Ledger, now_us: int) -> Counts:
-        return Counts(ledger, self.times, now_us)
 
     # ---- the log: C1, C2
 
@@ -192,105 +122,6 @@ class LeaderSide:
             for region, entries in by_region.items():
                 self._wait_for(key, region, entries[-1], now_us)
 
-    # ---- looking
-
-    @property
-    def _ledger(self) -> Ledger:
-        return self._counts.ledger
-
-    @property
-    def counts(self) -> Counts:
-        return self._counts
-
-    @property
-    def regions(self) -> frozenset[str]:
-        configured = (region for by_region in self._ledger.bases.values() for region in by_region)
-        return frozenset(self._known_regions | self._ledger.current.keys()) | frozenset(configured)
-
-    @property
-    def config_version(self) -> int:
-        return self._ledger.version
-
-    @property
-    def done_version(self) -> int:
-        return self._ledger.done_version
-
-    @property
-    def snapping(self) -> bool:
-        return self._snapshot is not None
-
-    @property
-    def keys(self) -> Iterable[str]:
-        """The keys that have records."""
-        return self._ledger.keys.keys()
-
-    def live(self, region: str, now_us: int) -> bool:
-        """The region's current session lives, and has reported."""
-        session = self._ledger.current.get(region, 0)
-        return region in self._links and self._counts.alive(region, session, now_us)
-
-    def free(self, region: str, now_us: int) -> bool:
-        return self._counts.free(region, now_us)
-
-    def lease_max(self, key: str, region: str, now_us: int) -> int:
-        return self._counts.lease_max(key, region, now_us)
-
-    def count(self, key: str, region: str, now_us: int) -> int:
-        return self._counts.count(key, region, now_us)
-
-    def room(self, key: str, region: str, now_us: int) -> int:
-        return self._counts.room(key, region, now_us)
-
-    def fits(self, now_us: int) -> bool:
-        return self._counts.fits(now_us)
-
-    def consent_left(self, region: str, now_us: int) -> int:
-        """Microseconds for which the region's consent surely lasts (0: may be over)."""
-        consent = self._counts.consent(region)
-        return max(0, consent - now_us) if consent > UNKNOWN_CONSENT else 0
-
-    def silent_us(self, region: str, now_us: int) -> int | None:
-        """How long ago the current session last reported; None if it has not."""
-        link = self._links.get(region)
-        return now_us - link.received_us if link else None
-
-    def lease_value(self, key: str, region: str) -> int:
-        """The value that the region's current session was last given (BASE without a record)."""
-        entry = self._newest(key, region)
-        return entry.value if entry else BASE
-
-    def wants(self, key: str) -> dict[str, Want]:
-        """What each region last said it would use of ``key``."""
-        return {region: known.want for region, known in self._wants.get(key, {}).items()}
-
-    def wanted_keys(self) -> Iterable[str]:
-        return self._wants.keys()
-
-    def take_changed(self) -> set[str]:
-        """Keys whose wants or counts have changed by reports since the last call."""
-        changed, self._changed = self._changed, set()
-        return changed
-
-    def unacked(self, now_us: int, longer_than_us: int = 0) -> list[Waiting]:
-        """Records that have waited longer than this for their acknowledgement."""
-        return [
-            Waiting(key, region, now_us - since)
-            for (key, region), (_, since) in self._waiting.items()
-            if now_us - since > longer_than_us
-        ]
-
-    def slow_regions(self, now_us: int, longer_than_us: int | None = None) -> set[str]:
-        """Regions to leave out of renewals."""
-        limit = SLOW_AFTER_BEATS * self.times.beat_us if longer_than_us is None else longer_than_us
-        return {waiting.region for waiting in self.unacked(now_us, limit)}
-
-    @property
-    def _reissue_us(self) -> int:
-        return REISSUE_AFTER_BEATS * self.times.beat_us
-
-    def _due(self, issued: _Issued, now_us: int) -> bool:
-        return now_us - issued.issued_us > self._reissue_us
-
     # ---- reports: C3, C4, C5, C8
 
     def on_report(self, now_us: int, report: Report) -> list[Record]:
@@ -331,7 +162,7 @@ class LeaderSide:
         for key, total in before.items():
             self._wait_for_newest(key, region, now_us)
             self._require_fit(key, total, now_us, "WELCOME")
-        self._welcomes[region] = _Issued((welcome,), now_us)
+        self._welcomes[region] = Issued((welcome,), now_us)
         return [welcome]
 
     def _low(self, region: str, now_us: int) -> dict[str, int]:
@@ -358,7 +189,7 @@ class LeaderSide:
         region, link = report.region, self._links.get(report.region)
         self._welcomes.pop(region, None)
         if link is None or link.session != report.session:
-            link = _Link(report.agent, report.session, report.basis, now_us)
+            link = Link(report.agent, report.session, report.basis, now_us)
             self._links[region] = link
         elif report.basis > link.basis:
             link.agent, link.basis, link.received_us = report.agent, report.basis, now_us
@@ -368,7 +199,7 @@ class LeaderSide:
         for key, want in report.wants.items():
             self._on_want(report, key, want)
 
-    def _on_base_version(self, link: _Link, report: Report) -> None:
+    def _on_base_version(self, link: Link, report: Report) -> None:
         link.base_version = max(link.base_version, report.base_version)
         if self._is_newest(report.base_version):
             self._ledger.lower_booked(report.region)
@@ -426,7 +257,7 @@ class LeaderSide:
         if want.want == 0 and want.peak == 0:
             by_region.pop(report.region, None)
         else:
-            by_region[report.region] = _WantKnown(want, report.session, report.basis)
+            by_region[report.region] = WantKnown(want, report.session, report.basis)
         if by_region:
             self._wants[key] = by_region
         else:
@@ -494,38 +325,13 @@ class LeaderSide:
         self._ledger.keys[key][region] = [entry for entry in entries if entry.seq != seq]
 
     def _may_open(self, key: str) -> bool:
-        size = len(key) + _KEY_OVERHEAD_BYTES
+        size = len(key) + KEY_OVERHEAD_BYTES
         return key in self._ledger.keys or self._key_bytes + size <= MAX_LEDGER_BYTES
 
     def _open_key(self, key: str) -> None:
         if key not in self._ledger.keys:
-            self._key_bytes += len(key) + _KEY_OVERHEAD_BYTES
+            self._key_bytes += len(key) + KEY_OVERHEAD_BYTES
             self._ledger.open_key(key)
-
-    def _newest(self, key: str, region: str) -> Entry | None:
-        """The newest record of the region's current session."""
-        session = self._ledger.current.get(region, 0)
-        own = [entry for entry in self._counts.entries(key, region) if entry.session == session]
-        return own[-1] if own else None
-
-    def _wait_for_newest(self, key: str, region: str, now_us: int) -> None:
-        newest = self._newest(key, region)
-        if newest is not None:
-            self._wait_for(key, region, newest, now_us)
-
-    def _wait_for(self, key: str, region: str, entry: Entry, now_us: int) -> None:
-        if not entry.acked and not entry.implicit:
-            self._waiting.setdefault((key, region), (entry.seq, now_us))
-        else:
-            self._waiting.pop((key, region), None)
-
-    def _stop_waiting(self, key: str, region: str, settled: Seq, now_us: int) -> None:
-        """An answer came: nothing waits any more, or what was said since then waits from now."""
-        newest, waiting = self._newest(key, region), self._waiting.get((key, region))
-        if newest is None or newest.acked or newest.implicit:
-            self._waiting.pop((key, region), None)
-        elif waiting is not None and settled >= waiting[0]:
-            self._waiting[key, region] = (newest.seq, now_us)
 
     # ---- what keeps the ledger small and moving
 
@@ -542,7 +348,7 @@ class LeaderSide:
                 del self._waiting[key, region]
             elif now_us - max(since, entry.issued_us) > self._reissue_us and self.live(region, now_us):
                 records += self._say_again(now_us, key, region, entry)
-            if len(records) >= _REISSUES_AT_ONCE:
+            if len(records) >= REISSUES_AT_ONCE:
                 break
         return records
 
@@ -565,7 +371,7 @@ class LeaderSide:
         self._counts.drop_dead_records(key, now_us)
         if self._counts.is_at_base(key):
             del self._ledger.keys[key]
-            self._key_bytes -= len(key) + _KEY_OVERHEAD_BYTES
+            self._key_bytes -= len(key) + KEY_OVERHEAD_BYTES
             for region in self.regions:
                 self._waiting.pop((key, region), None)
 
@@ -581,7 +387,7 @@ class LeaderSide:
             return []
         config = Config(self.epoch, version, {domain: dict(of) for domain, of in bases.items()})
         self._ledger.book_config(config)
-        self._config, self._done = _Issued((config,), now_us), None
+        self._config, self._done = Issued((config,), now_us), None
         return [config]
 
     def _say_config_again(self, now_us: int) -> list[Record]:
@@ -604,7 +410,7 @@ class LeaderSide:
             return []
         done = Done(self.epoch, self._ledger.version)
         self._ledger.book_done(done)
-        self._done = _Issued((done,), now_us)
+        self._done = Issued((done,), now_us)
         return [done]
 
     def _done_fits(self, now_us: int, booked: Mapping[str, Mapping[str, int]]) -> bool:
@@ -640,8 +446,8 @@ class LeaderSide:
             return list(self._snapshot.records)
         self._snapshots += 1
         parts = self._ledger.to_snapshot(self.epoch, self._snapshots, now_us, max_keys_per_part)
-        self._snapshot = _Issued(tuple(parts), now_us)
+        self._snapshot = Issued(tuple(parts), now_us)
         return list(parts)
 
 
-__all__ = ["SHARE_UNITS", "LeaderSide", "Waiting"]
+__all__ = ["LeaderSide", "Waiting"]

@@ -14,7 +14,8 @@ from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.ledger import Ledger
 from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Record, Report
 from global_sync.protocol.points import Point
-from global_sync.protocol.region import KeyState, RegionSide, _Key
+from global_sync.protocol.region import RegionSide
+from global_sync.protocol.region_state import KeyHistory, KeyState
 from regional_limiter.model.enforcement import BASE, Enforcement, Write, WriteReply
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
 
@@ -107,7 +108,7 @@ class nofence(RegionSide):
 
 @region
 class nomono(RegionSide):
-    def _is_old(self, entry: _Key | None, seq: tuple[int, int]) -> bool:
+    def _is_old(self, entry: KeyHistory | None, seq: tuple[int, int]) -> bool:
         return False
 
 
@@ -183,7 +184,7 @@ class listing_any(RegionSide):
 
 @region
 class no_watermark(RegionSide):
-    def _is_old(self, entry: _Key | None, seq: tuple[int, int]) -> bool:
+    def _is_old(self, entry: KeyHistory | None, seq: tuple[int, int]) -> bool:
         return entry is not None and super()._is_old(entry, seq)
 
 
