@@ -27,6 +27,7 @@ _NODES: Final = pack("CLUSTER", "NODES")
 # Refusals that come before anything is executed.
 _ELSEWHERE: Final = frozenset(("READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN"))
 _NOT_RUN: Final = _ELSEWHERE | {"MOVED", "ASK", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "NOAUTH", "NOPERM"}
+_LOG_EVERY_S: Final = 1.0
 _UNKNOWN_FUNCTION: Final = "Function not found"
 
 Load = Callable[[str, float], Awaitable[None]]
@@ -60,6 +61,7 @@ class Cluster:
         self._servers: dict[str, Server] = {}
         self._breakers: dict[str, Breaker] = {}
         self._strikes: dict[str, int] = {}
+        self._logged_at: dict[str, float] = {}
         self._topology = NOTHING_KNOWN
         self._owners: list[str] = list(NOTHING_KNOWN.owners)
         self._known = asyncio.Event()
@@ -211,6 +213,10 @@ class Cluster:
         self._wanted.set()
 
     def _lost(self, address: str, cause: str) -> None:
+        now = monotonic()
+        if now - self._logged_at.get(address, 0.0) > _LOG_EVERY_S:
+            self._logged_at[address] = now
+            _log.warning("redis %s: connection lost (%s)", address, cause)
         strikes = self._strikes[address] = self._strikes.get(address, 0) + 1
         if cause != "timeout" or strikes >= self._options.timeouts_to_refresh:
             self.want_refresh()
@@ -292,6 +298,7 @@ class Cluster:
             server = self._servers.pop(address)
             self._breakers.pop(address, None)
             self._strikes.pop(address, None)
+            self._logged_at.pop(address, None)
             closing = asyncio.get_running_loop().create_task(server.close())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)

@@ -17,6 +17,7 @@ oldest call that waits.  From this follow the rules of this file:
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import ssl
 from collections import deque
@@ -28,6 +29,8 @@ from typing import Final, cast
 import hiredis
 
 from regional_limiter.model.errors import StoreUnavailable
+
+_log = logging.getLogger("apportion.store")
 
 ReplyError = hiredis.ReplyError
 """An error reply.  It is handed over as a result: the caller decides what it means."""
@@ -287,6 +290,11 @@ class Server:
                     await self._expect(wire, ("AUTH", *login), b"OK")
                 await self._expect(wire, ("PING",), b"PONG")
         except (OSError, TimeoutError, StoreUnavailable):
+            wire.drop("refused")
+            return None
+        except Exception:
+            # Whatever else is wrong with an address must not end the attempts.
+            _log.exception("connecting to redis %s failed", self.address)
             wire.drop("refused")
             return None
         except BaseException:
