@@ -201,10 +201,16 @@ class Cluster:
     def _refused(self, kind: str, text: str, address: str) -> StoreUnavailable:
         if kind in _ELSEWHERE or kind == "MOVED":
             self.want_refresh()
+        self._log_seldom(address, f"refused a call: {text[:300]}")
         if kind in _NOT_RUN or _UNKNOWN_FUNCTION in text:
-            return StoreUnavailable(kind.lower(), may_have_run=False)
-        _log.warning("redis %s refused a call: %s", address, text[:300])
+            return StoreUnavailable(kind.lower() if kind in _NOT_RUN else "no_function", may_have_run=False)
         return StoreUnavailable("error")
+
+    def _log_seldom(self, address: str, what: str) -> None:
+        now = monotonic()
+        if now - self._logged_at.get(address, 0.0) > _LOG_EVERY_S:
+            self._logged_at[address] = now
+            _log.warning("redis %s: %s", address, what)
 
     # ---- topology
 
@@ -213,10 +219,7 @@ class Cluster:
         self._wanted.set()
 
     def _lost(self, address: str, cause: str) -> None:
-        now = monotonic()
-        if now - self._logged_at.get(address, 0.0) > _LOG_EVERY_S:
-            self._logged_at[address] = now
-            _log.warning("redis %s: connection lost (%s)", address, cause)
+        self._log_seldom(address, f"connection lost ({cause})")
         strikes = self._strikes[address] = self._strikes.get(address, 0) + 1
         if cause != "timeout" or strikes >= self._options.timeouts_to_refresh:
             self.want_refresh()
