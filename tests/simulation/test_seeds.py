@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from global_sync.codec import decode_records, encode_records
+
 from .healing import heal
 from .world import run
 
@@ -29,6 +31,11 @@ def test_a_seed_replays_exactly() -> None:
     assert first.log == again.log
     assert first.true == again.true
     assert first.counted == again.counted
+
+
+def test_a_whole_log_survives_its_bytes() -> None:
+    log = run(11, EVENTS).log
+    assert decode_records(encode_records(log)) == log
 
 
 def test_the_worlds_are_not_idle() -> None:

@@ -1,0 +1,145 @@
+"""The folded ledger counts what a replay of every record would count, and a snapshot is the ledger verbatim."""
+
+from __future__ import annotations
+
+import random
+
+from global_sync.protocol.counts import Counts
+from global_sync.protocol.ledger import AGENTS_KEPT, Ledger, domain_of
+from global_sync.protocol.messages import Config, Done, Kind, LeaseRecord, Welcome
+from global_sync.protocol.snapshots import SnapshotParts
+from regional_limiter.model.enforcement import BASE
+from regional_limiter.model.share import ProtocolTimes
+
+TIMES = ProtocolTimes()
+KEY, OTHER = "rl:{0}:shop/all:a", "rl:{1}:shop/all:b"
+
+
+def lease(n: int, value: int, session: int = 1, region: str = "r", key: str = KEY) -> LeaseRecord:
+    return LeaseRecord(1, n, key, region, session, Kind.GROW, value)
+
+
+def welcome(n: int, session: int, low: dict[str, int] | None = None, agent: str = "", region: str = "r") -> Welcome:
+    return Welcome(1, n, region, agent or f"agent{session}", session, 1, low or {})
+
+
+def with_base(base: int = 4000) -> Ledger:
+    ledger = Ledger()
+    ledger.book_config(Config(1, 1, {"shop": {"r": base, "s": 10_000 - base}}))
+    ledger.book_done(Done(1, 1))
+    return ledger
+
+
+def held(ledger: Ledger, key: str = KEY, region: str = "r") -> int:
+    return Counts(ledger, TIMES, 0).lease_max(key, region, 1)
+
+
+def test_the_base_of_a_session_counts_until_its_first_record_is_answered() -> None:
+    ledger = with_base()
+    ledger.book_welcome(welcome(1, 1))
+    assert held(ledger) == 4000
+    ledger.book_lease(lease(2, 100))
+    assert held(ledger) == 4000
+    assert held(ledger, OTHER) == 4000
+
+
+def test_a_welcome_that_comes_after_its_first_record_still_counts_the_base() -> None:
+    ledger = with_base()
+    ledger.book_lease(lease(2, 100))
+    assert held(ledger) == 0
+    ledger.book_welcome(welcome(1, 1))
+    assert held(ledger) == 4000
+
+
+def test_a_low_start_opens_the_key_and_leaves_the_others_at_base() -> None:
+    ledger = with_base()
+    ledger.book_welcome(welcome(1, 1))
+    ledger.book_welcome(welcome(2, 2, {KEY: 30}))
+    assert [(e.value, e.session) for e in ledger.keys[KEY]["r"]] == [(BASE, 1), (30, 2)]
+    assert held(ledger, OTHER) == 4000
+
+
+def test_a_covered_record_is_dropped_and_a_repeat_adds_nothing() -> None:
+    ledger = with_base()
+    for record in (lease(5, 300), lease(5, 300), lease(4, 200), lease(7, 100), lease(6, 250), lease(8, 100)):
+        ledger.book_lease(record)
+    assert [(e.seq[1], e.value) for e in ledger.keys[KEY]["r"]] == [(5, 300), (6, 250), (8, 100)]
+
+
+def test_folding_counts_what_a_list_of_all_records_would_count() -> None:
+    """Also after acknowledgements: for every seq that a region may answer, the largest that remains is the same."""
+    source = random.Random(5)
+    for _ in range(300):
+        ledger, plain = with_base(), []
+        for n in range(1, source.randint(2, 12)):
+            record = lease(n, source.choice([BASE, 0, 100, 3000, 5000, 9000]))
+            plain.append(record)
+        source.shuffle(plain)
+        for record in plain:
+            ledger.book_lease(record)
+        entries = ledger.keys[KEY]["r"]
+        for answered in range(13):
+            left = [r.value for r in plain if r.n >= answered]
+            kept = [e.value for e in entries if e.seq[1] >= answered]
+            for base in (0, 4000, 10_000):
+                expected = max((base if v == BASE else v for v in left), default=-1)
+                assert max((base if v == BASE else v for v in kept), default=-1) == expected
+
+
+def test_a_snapshot_is_the_ledger_without_the_dead() -> None:
+    ledger = with_base()
+    for number in (1, 2):
+        ledger.book_welcome(welcome(number, number))
+    ledger.book_lease(lease(3, 100, session=2))
+    ledger.book_lease(lease(4, 50, session=2, key=OTHER))
+    counts = Counts(ledger, TIMES, 0)
+    counts.ledger.sessions["r", 1].end_us = 5
+    parts = ledger.to_snapshot(1, 1, 10, keys_per_part=1)
+    assert [part.part for part in parts] == [0, 1]
+    reader = SnapshotParts()
+    assert reader.add(parts[1], 8) is None
+    assert reader.add(parts[1], 9) is None
+    whole = reader.add(parts[0], 10)
+    assert whole is not None
+    assert reader.first_offset == 8
+    copy = Ledger.from_snapshot(whole)
+    assert copy.keys.keys() == {KEY, OTHER}
+    assert [(e.value, e.implicit) for e in copy.keys[KEY]["r"]] == [(BASE, True), (100, False)]
+    assert (copy.current, copy.agents, copy.booked, copy.done_version) == (
+        {"r": 2},
+        {"r": {"agent1": 1, "agent2": 2}},
+        {"shop": {"r": 4000, "s": 6000}},
+        1,
+    )
+
+
+def test_a_repeated_snapshot_does_not_forget_what_came_after_it() -> None:
+    parts = with_base().to_snapshot(1, 1, 0, 10)
+    reader = SnapshotParts()
+    assert reader.add(parts[0]) is not None
+    assert reader.add(parts[0]) is None
+    newer = with_base().to_snapshot(1, 2, 0, 10)
+    assert reader.add(newer[0]) is not None
+
+
+def test_agents_are_bounded_and_the_newest_stay() -> None:
+    ledger = Ledger()
+    for number in range(1, 40):
+        ledger.book_welcome(welcome(number, number))
+    assert sorted(ledger.agents["r"].values()) == list(range(40 - AGENTS_KEPT, 40))
+
+
+def test_a_string_that_is_no_bucket_key_belongs_to_a_domain_without_bases() -> None:
+    assert [domain_of(key) for key in ("", "x", "rl:{0}", "rl:{0}:shop/all:a")] == ["", "", "", "shop"]
+
+
+def test_booked_bases_fall_only_by_acknowledgement_and_rise_only_by_done() -> None:
+    ledger = with_base(4000)
+    ledger.book_config(Config(1, 2, {"shop": {"r": 1000, "s": 9000}}))
+    assert ledger.booked["shop"] == {"r": 4000, "s": 6000}
+    ledger.lower_booked("r")
+    assert ledger.booked["shop"] == {"r": 1000, "s": 6000}
+    ledger.book_done(Done(1, 1))
+    assert ledger.booked["shop"] == {"r": 1000, "s": 6000}
+    ledger.book_done(Done(1, 2))
+    assert ledger.booked["shop"] == {"r": 1000, "s": 9000}
