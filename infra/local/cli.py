@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from infra.local import local
 from infra.local.layout import Layout
@@ -38,8 +39,8 @@ class _Steps:
         self._began = time.monotonic()
 
     def __call__(self, message: str) -> None:
-        _words.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/dim]  ", end="")
-        _words.print(message, markup=False)
+        # One call a line: steps are told from several threads.
+        _words.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/dim]  {escape(message)}")
 
 
 @app.command()
@@ -56,14 +57,17 @@ def up(
     traffic: Annotated[bool, typer.Option(help="Send checks that follow the sun around the regions.")] = True,
 ) -> None:
     """Start everything, show the addresses, and wait for Ctrl-C (or return, with --detach)."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell that starts us with & lets us ignore SIGINT
+        signal.signal(number, _interrupt)
     steps = _Steps()
+    is_up = False
     ran_before = local.runs(directory)
     try:
         with told_errors():
             layout = local.up(
                 directory, base_port=base_port, time_scale=scale, rules=rules, traffic=traffic, say=steps
             )
+        is_up = True
         _show_addresses(layout)
         if detach:
             return
@@ -71,7 +75,7 @@ def up(
         local.wait_while_running(directory, steps)
     except KeyboardInterrupt:
         _end(directory, steps)
-        raise typer.Exit(130) from None
+        raise typer.Exit(0 if is_up else 130) from None
     except typer.Exit as failed:
         if failed.exit_code and not ran_before:
             _end(directory, steps)
