@@ -15,7 +15,7 @@ from global_sync.transport.base import LOG, USAGE, Message
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import ProtocolTimes, floor_of
 from services.granted import Granted
-from services.health import Heard, LeaderSeen, RegionHealth, Sentence, region_health, sentences
+from services.health import CUT_MS, Heard, LeaderSeen, RegionHealth, Sentence, region_health, sentences
 from services.probes import RegionProbe
 
 REGIONS_MOST = 100
@@ -112,9 +112,12 @@ class Picture:
             return floor_of(base)
         return base
 
-    def want(self, region: str, key: str) -> int | None:
-        known = self._usage.get(region)
-        entry = known[0]["keys"].get(key) if known else None
+    def want(self, region: str, key: str, now_ms: int) -> int | None:
+        """What the region said lately that it would use, in share units."""
+        usage, heard_ms = self._usage.get(region, ({}, 0))
+        if now_ms - heard_ms > CUT_MS:
+            return None
+        entry = usage["keys"].get(key)
         return entry.get("want") if entry else None
 
     def keys_seen(self) -> list[str]:

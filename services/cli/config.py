@@ -10,7 +10,8 @@ import typer
 
 from services.cli.output import fail, print_faults, print_json
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check and show the settings of a process.")
+_HELP = "Check and show the settings of a process."
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=_HELP)
 
 _FileArgument = typer.Argument(..., help="region.toml or hub.toml", exists=False)
 

@@ -26,7 +26,7 @@ class _Lazy:
     def load(self, name: str) -> Any:
         module = importlib.import_module(self.module)
         if (app := getattr(module, "app", None)) is None:
-            app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+            app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
             module.register(app)
         command = typer.main.get_command(app)
         if isinstance(command, TyperGroup) and name in command.commands:

@@ -11,12 +11,13 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 
+WIDE = 240
 LEVEL = "APPORTION_CLI_LOG_LEVEL"
 
 
 def stdout() -> Console:
-    """For tables.  Rich itself heeds NO_COLOR and pipes."""
-    return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+    """For tables.  Rich itself heeds NO_COLOR; into a pipe, no line is broken for want of a screen's width."""
+    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else WIDE)
 
 
 def print_json(document: Any) -> None:

@@ -11,7 +11,8 @@ import typer
 from services.cli.control import HELP, Refused, end_refused, open_control
 from services.cli.output import fail, print_faults, print_json, say, stdout
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Apply, check, list and export rules.")
+_HELP = "Apply, check, list and export rules."
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=_HELP)
 
 _ControlOption = typer.Option(None, "--control", help=HELP)
 _JsonOption = typer.Option(False, "--json", help="Print JSON.")

@@ -78,7 +78,7 @@ def _keys(picture: Picture, book: Book, regions: list[str], now_ms: int) -> dict
         if rule.scope is Scope.GLOBAL:
             adaptive = rule.distribution is Distribution.ADAPTIVE
             shares = picture.shares(key, known.rule_set.bases, regions, adaptive=adaptive, now_ms=now_ms)
-            wants = {region: picture.want(region, key) for region in regions}
+            wants = {region: picture.want(region, key, now_ms) for region in regions}
             total = sum(share or 0 for share in shares.values())
             shown[key] = {"domain": domain, "rule": rule_id, "shares": shares, "total": total, "wants": wants}
     return shown

@@ -159,7 +159,7 @@ class Board:
     def _point(self, rule: RuleShown, key: str, regions: Sequence[str], now_ms: int) -> Point:
         return Point(
             shares=self.picture.shares(key, rule.bases, regions, adaptive=rule.adaptive, now_ms=now_ms),
-            wants={region: self.picture.want(region, key) for region in regions},
+            wants={region: self.picture.want(region, key, now_ms) for region in regions},
             rates={region: self.rates.key(region, key, now_ms) for region in regions},
         )
 
