@@ -40,6 +40,9 @@ install_uv() {
     "$place/bin/python" -m pip install --quiet --disable-pip-version-check uv || fail "pip could not install uv"
 }
 
+# Certificates: those of this system, which a company's proxy may have added to.
+export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-1}" UV_PYTHON_DOWNLOADS=never
+
 python=$(find_python) || { apt_install python3 && python=$(find_python); } ||
     fail "Python 3.11 or newer is needed; a person can install it, or name it: make PYTHON=/path/to/python setup"
 
@@ -52,8 +55,8 @@ fi
 
 if [ ! -x .venv/bin/python ] || ! .venv/bin/python -c '' >/dev/null 2>&1; then
     rm -rf .venv
-    UV_PYTHON_DOWNLOADS=never "$uv" venv --quiet --python "$python" .venv || fail "uv could not make .venv"
+    "$uv" venv --quiet --python "$python" .venv || fail "uv could not make .venv"
 fi
 # Compiled once here, not by a dozen processes at once when they start.
-UV_PYTHON_DOWNLOADS=never "$uv" sync --frozen --quiet --compile-bytecode || fail "uv could not install what uv.lock says"
+"$uv" sync --frozen --quiet --compile-bytecode || fail "uv could not install what uv.lock says"
 touch .venv/.installed
