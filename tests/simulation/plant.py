@@ -5,7 +5,7 @@ Nothing here decides anything.  Time is a true time that no machine sees; each c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -61,6 +61,7 @@ class Copy:
         self._last: int | None = None
         self._known: dict[str, tuple[int, int]] = {}
         self._vector: tuple[int, Mapping[str, int]] = (0, {})
+        self._remembered: dict[str, tuple[int, int, int]] = {}
 
     def _stale(self, now: int) -> bool:
         return self._last is None or now < self._last or now > self._last + self._gap
@@ -68,12 +69,14 @@ class Copy:
     def _enter(self, now: int) -> None:
         if self._stale(now):
             self._known, self._vector = {}, (0, {})
+            self._remembered = {}
         self._last = now
 
     def _learn(self, version: int, bases: Mapping[str, int]) -> None:
         for domain, base in bases.items():
             if version > self._known.get(domain, (-1, 0))[0]:
                 self._known[domain] = (version, base)
+                self._remembered = {}
 
     def touch(self, true: int, node: Node | None = None) -> None:
         """A node calls: it brings its bases, and stores those that the agent has written if they are newer."""
@@ -92,6 +95,7 @@ class Copy:
         now = self.clock.read(true)
         self._enter(now)
         reply = self._enforcement.write(now, write)
+        self._remembered = {}
         if reply.accepted:
             self._learn(write.base_version, write.bases)
             if write.base_version > self._vector[0]:
@@ -102,16 +106,32 @@ class Copy:
         """The process restarts: the variable is gone."""
         self._enforcement.lose()
         self._last, self._known, self._vector = None, {}, (0, {})
+        self._remembered = {}
 
     def age_of_last_call(self, true: int) -> int:
         return 0 if self._last is None else self.clock.read(true) - self._last
 
     def share(self, true: int, key: str, nodes: list[Node]) -> int:
         """The most that a call by any of the nodes would use now."""
-        now, domain = self.clock.read(true), domain_of(key)
+        return self.shares(true, [key], nodes)[0]
+
+    def shares(self, true: int, keys: Sequence[str], nodes: list[Node]) -> list[int]:
+        """``share`` of several keys; what cannot have changed since it was last asked for is remembered."""
+        now = self.clock.read(true)
         if self._stale(now):
-            return max((floor_of(node.bases.get(domain, 0)) for node in nodes), default=0)
-        return max(self._enforcement.peek_share(now, key, base) for base in self._bases(domain, nodes))
+            return [max((floor_of(node.bases.get(domain_of(key), 0)) for node in nodes), default=0) for key in keys]
+        versions = sum(node.version for node in nodes)
+        return [self._share(now, key, nodes, versions) for key in keys]
+
+    def _share(self, now: int, key: str, nodes: list[Node], versions: int) -> int:
+        begin, end, share = self._remembered.get(key, (0, 0, 0))
+        if begin == versions and now < end:
+            return share
+        share = max(self._enforcement.peek_share(now, key, base) for base in self._bases(domain_of(key), nodes))
+        variable = self._enforcement._variable
+        ends = (variable.until, variable.consent) if variable else ()
+        self._remembered[key] = (versions, min((end for end in ends if end > now), default=now + MILLION), share)
+        return share
 
     def share_later(self, true: int, after: int, key: str, nodes: list[Node]) -> int:
         """The same ``after`` from now, if nodes go on calling and nothing else happens."""
@@ -187,6 +207,10 @@ class Plant:
         """The largest share in force at any primary: wherever the key's slot is, or moves to."""
         return max(shard.copy.share(true, key, self.nodes) for shard in self.shards)
 
+    def shares(self, true: int, keys: Sequence[str]) -> list[int]:
+        by_shard = [shard.copy.shares(true, keys, self.nodes) for shard in self.shards]
+        return by_shard[0] if len(by_shard) == 1 else [max(shares) for shares in zip(*by_shard, strict=True)]
+
     def share_later(self, true: int, after: int, key: str) -> int:
         return max(shard.copy.share_later(true, after, key, self.nodes) for shard in self.shards)
 
@@ -210,8 +234,8 @@ def make_plant(
     return Plant(name, [Shard([copy(), copy()]) for _ in range(shards)], [Node() for _ in range(nodes)])
 
 
-def sum_of_shares(plants: list[Plant], true: int, key: str) -> int:
-    return sum(plant.share(true, key) for plant in plants)
+def sums_of_shares(plants: list[Plant], true: int, keys: Sequence[str]) -> list[int]:
+    return [sum(shares) for shares in zip(*(plant.shares(true, keys) for plant in plants), strict=True)]
 
 
-__all__ = ["SHARE_UNITS", "Clock", "Copy", "Node", "Plant", "Shard", "make_plant", "sum_of_shares", "ticks"]
+__all__ = ["SHARE_UNITS", "Clock", "Copy", "Node", "Plant", "Shard", "make_plant", "sums_of_shares", "ticks"]

@@ -20,7 +20,7 @@ from regional_limiter.model.enforcement import BASE, Write, WriteReply
 from regional_limiter.model.share import SHARE_UNITS, bases_by_weight
 
 from .cast import Cast
-from .plant import Clock, Plant, make_plant, sum_of_shares, ticks
+from .plant import Clock, Plant, make_plant, sums_of_shares, ticks
 
 REAL = Cast()
 VALUES = (BASE, 0, 0, 500, 1000, 2000, 3000, 5000, 8000, 10_000)
@@ -544,8 +544,8 @@ class World:
     def check(self) -> None:
         self.checks += 1
         fourth = self.checks % 4 == 0
-        for key in self.keys if fourth else self.hot:
-            total = sum_of_shares(self.plants, self.true, key)
+        keys = self.keys if fourth else self.hot
+        for key, total in zip(keys, sums_of_shares(self.plants, self.true, keys), strict=True):
             if total > SHARE_UNITS and not self.found.shares:
                 shares = [plant.share(self.true, key) for plant in self.plants]
                 self.found.shares = (self.true, key, shares)
@@ -560,9 +560,9 @@ class World:
             if not side.active or side.epoch != self.newest_epoch or self.found.counts:
                 continue
             now = candidate.clock.read(self.true)
-            for key in self.keys:
-                for plant in self.plants:
-                    share, count = plant.share(self.true, key), side.count(key, plant.name, now)
+            for plant in self.plants:
+                for key, share in zip(self.keys, plant.shares(self.true, self.keys), strict=True):
+                    count = side.count(key, plant.name, now)
                     if share > count and not self.found.counts:
                         self.found.counts = (self.true, key, plant.name, share, count)
 
