@@ -159,6 +159,14 @@ class RedisSettings(Section):
         return data
 
     @model_validator(mode="after")
+    def _guard_own(self) -> Self:
+        if self.own is not None and not is_loopback(self.own.host) and self.password is None:
+            raise ValueError(
+                f"own.host {self.own.host} can be reached from other machines: set password (or password_file)"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _somewhere(self) -> Self:
         if not self.servers and self.own is None:
             raise ValueError('servers must name at least one "host:port", or [redis.own] must be given')

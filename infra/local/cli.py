@@ -46,13 +46,15 @@ class _Steps:
 @app.command()
 def up(
     directory: Directory = local.DEFAULT_DIRECTORY,
-    base_port: Annotated[int, typer.Option(help="It uses the 200 ports from here on.")] = 8100,
+    base_port: Annotated[
+        int | None, typer.Option(help="It uses the 200 ports from here on (8100, or as last time).")
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when it answers; end it with down.")
     ] = False,
     scale: Annotated[
-        float, typer.Option(help="All the share protocol's times by this; 0.33 is the least that stays calm.")
-    ] = 1.0,
+        float | None, typer.Option(help="The share protocol's times by this; 0.33 is the least that stays calm.")
+    ] = None,
     rules: Annotated[Path | None, typer.Option(help="Rules to load (YAML).", exists=True, dir_okay=False)] = None,
     traffic: Annotated[bool, typer.Option(help="Send checks that follow the sun around the regions.")] = True,
 ) -> None:

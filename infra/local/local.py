@@ -42,8 +42,8 @@ HUB_SERVICES = ("control_api", "dashboard")
 def up(
     directory: Path = DEFAULT_DIRECTORY,
     *,
-    base_port: int = 8100,
-    time_scale: float = 1.0,
+    base_port: int | None = None,
+    time_scale: float | None = None,
     rules: Path | None = None,
     traffic: bool = True,
     say: Say = silent,
@@ -52,6 +52,7 @@ def up(
 ) -> Layout:
     """Start whatever does not run of the system in ``directory``, and wait until it answers; its layout.
 
+    ``base_port`` and ``time_scale``: unless given, those of the last time, or 8100 and 1.0.
     ``rules``: loaded into domain ``default``; without it the example set, unless the domain has one.
     ``last_resort`` False refuses a Kafka that is none.  Raises StartFailed, InstallFailed; what did start then
     still runs (``down`` ends it).
@@ -63,6 +64,9 @@ def up(
         install.redis_server(say)
         kafka = install.kafka(say, last_resort=last_resort)
         regions = regions_of(rules or RULES) or DEFAULT_REGIONS
+        before = load_layout(directory) or Layout(directory)
+        base_port = before.base_port if base_port is None else base_port
+        time_scale = before.time_scale if time_scale is None else time_scale
         try:
             layout = Layout(directory, base_port, regions, time_scale, kafka.kind, kafka.bootstrap)
         except ValueError as error:
@@ -331,10 +335,12 @@ def _command_link(directory: Path, line: str) -> None:
 
 
 def wait_while_running(directory: Path, say: Say, *, every_s: float = 2.0) -> None:
-    """Never return; say once of each process that it has ended."""
+    """Return when the system has been ended by ``down``; say once of each process that ends otherwise."""
+    layout = _layout(directory)
     told: set[str] = set()
-    while True:
-        time.sleep(every_s)
+    while any(ProcessDirectory(place).known() for place in _places(layout).values()):
         for name in set(ended(directory)) - told:
             told.add(name)
             say(f"{name} has ended")
+        time.sleep(every_s)
+    say("ended by another command")

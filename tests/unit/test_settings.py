@@ -165,6 +165,16 @@ def test_no_redis_at_all_is_refused(tmp_path: Path) -> None:
         region(tmp_path, REGION.replace("[redis.own]\nbase_port = 7001", "[redis]"))
 
 
+def test_nobody_else_reaches_our_own_redis_without_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APPORTION_REDIS__OWN__HOST", "10.1.2.3")
+    with pytest.raises(InvalidSettings, match="set password"):
+        region(tmp_path)
+    monkeypatch.setenv("APPORTION_REDIS__PASSWORD", "a word")
+    assert region(tmp_path).redis.servers[0] == "10.1.2.3:7001"
+
+
 def test_a_file_that_is_not_toml_or_not_there_is_told_as_such(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match="must be TOML"):
         region(tmp_path, "name = [")
