@@ -7,6 +7,7 @@ answer.  Sub-commands are imported when they run, so that help and completion ar
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from dataclasses import dataclass
@@ -94,6 +95,7 @@ def common(
 ) -> None:
     level = "error" if quiet else ("warning", "info", "debug")[min(verbose, 2)]
     os.environ["APPORTION_CLI_LOG_LEVEL"] = level
+    logging.basicConfig(stream=sys.stderr, level=level.upper(), format="%(levelname)s %(name)s: %(message)s")
 
 
 def main() -> None:

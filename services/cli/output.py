@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
 from typing import Any, NoReturn
@@ -41,9 +40,3 @@ def print_faults(source: str, faults: list[tuple[str, str]]) -> None:
     typer.echo(f"{source}: refused, {len(faults)} fault{'' if len(faults) == 1 else 's'}", err=True)
     for place, problem in faults:
         typer.echo(f"  {place}: {problem}", err=True)
-
-
-def quiet_libraries() -> None:
-    """Libraries' logs to stderr at the level that ``-q`` and ``-v`` ask for."""
-    level = os.environ.get(LEVEL, "warning").upper()
-    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")

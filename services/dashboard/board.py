@@ -119,6 +119,7 @@ class Board:
 
     def _region_frame(self, region: RegionHealth, now_ms: int) -> dict[str, Any]:
         rate = self.rates.all_rules(region.name, now_ms)
+        degraded = self.rates.degraded(region.name, now_ms)
         probed = [node["ready"] for node in region.node_urls]
         nodes = (
             {"ready": sum(1 for ready in probed if ready), "total": len(probed)}
@@ -138,6 +139,7 @@ class Board:
             "nodes": nodes,
             "allowed_per_s": rate and round(rate[0], 1),
             "denied_per_s": rate and round(rate[1], 1),
+            "degraded_per_s": degraded and round(degraded, 1),
         }
 
     def _rule_frame(

@@ -29,6 +29,7 @@ class RegionRates:
 
     last: Totals
     heard_ms: int
+    degraded: float = 0.0
     rules: dict[str, Rate] = field(default_factory=dict)
     keys: dict[str, Rate] = field(default_factory=dict)
 
@@ -55,6 +56,8 @@ class UsageRates:
         elapsed_ms = new.at_ms - known.last.at_ms
         if elapsed_ms <= 0:
             return
+        before, after = (sum(values[4] for values in one.rules.values()) for one in (known.last, new))
+        known.degraded = max(0, after - before) * 1000 / elapsed_ms
         known.rules = _rates(known.last.rules, new.rules, elapsed_ms)
         known.keys = _rates(known.last.keys, new.keys, elapsed_ms)
         known.last, known.heard_ms = new, now_ms
@@ -76,6 +79,11 @@ class UsageRates:
         if known is None:
             return None
         return sum(rate[0] for rate in known.rules.values()), sum(rate[1] for rate in known.rules.values())
+
+    def degraded(self, region: str, now_ms: int) -> float | None:
+        """Answers per second that were given without the region's store."""
+        known = self._fresh(region, now_ms)
+        return None if known is None else known.degraded
 
     def keys_of(self, region: str, now_ms: int) -> Mapping[str, Rate]:
         known = self._fresh(region, now_ms)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from global_sync import codec
-from global_sync.protocol.messages import Beat, Mark
+from global_sync.protocol.messages import Beat, Kind, LeaseRecord, Mark, Record, Welcome
 from global_sync.rulebook import PUT_SET, Proposal, Rulebook, encode_state
 from global_sync.transport.base import LOG, RULES, USAGE
 from global_sync.transport.memory import MemoryHub
@@ -46,6 +46,7 @@ class World:
     cut: set[str] = field(default_factory=set)
     broken: set[tuple[str, str]] = field(default_factory=set)
     totals: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    n: int = 100
 
     async def begin(self) -> None:
         self.transport = self.hub.transport("world")
@@ -54,11 +55,17 @@ class World:
         assert outcome.accepted, outcome.faults
         for key, value in encode_state(book, "default", 1):
             await self.transport.send(RULES, [value], key=key)
-        await self.transport.send(LOG, [codec.encode_records([Mark(7, "nonce", 1)])])
+        welcomes = [Welcome(7, n, region, f"agent-{region}", 1, 1, {}) for n, region in enumerate(REGIONS, 1)]
+        await self.transport.send(LOG, [codec.encode_records([Mark(7, "nonce", 1), *welcomes])])
 
     async def second(self, now_s: float) -> None:
         """What is said in one second."""
-        await self.transport.send(LOG, [codec.encode_records([Beat(7, int(now_s * 1e6), {})])])
+        records: list[Record] = [Beat(7, int(now_s * 1e6), {})]
+        for key in (ACME, OTHER):
+            for region, share in shares_at(now_s).items():
+                self.n += 1
+                records.append(LeaseRecord(7, self.n, key, region, 1, Kind.GROW, share))
+        await self.transport.send(LOG, [codec.encode_records(records)])
         for region in REGIONS:
             document = self.usage(region, now_s)
             if region not in self.cut:

@@ -20,6 +20,10 @@ function App({ feed }) {
     refresh();
   }, []);
   const { status } = feed;
+  const wrong = status ? status.sentences.length + (feed.connected ? 0 : 1) : 0;
+  useEffect(() => {
+    document.title = wrong > 0 ? `(${wrong}) Apportion` : 'Apportion';
+  }, [wrong]);
   if (!status) return html`<${Top} feed=${feed} /><p class="empty">Waiting for the first data…</p>`;
   const globals = feed.rules.filter((rule) => rule.scope === 'global');
   const locals = feed.rules.filter((rule) => rule.scope !== 'global');
@@ -101,6 +105,8 @@ function Region({ region, index }) {
       <${Count} name="nodes" part=${region.nodes.ready} whole=${region.nodes.total} />
       <div><dt>allowed</dt><dd>${rate(region.allowed_per_s)}</dd></div>
       <div><dt>denied</dt><dd>${rate(region.denied_per_s)}</dd></div>
+      ${region.degraded_per_s > 0 && html`<div class="wide"><dt>decided without Redis</dt>
+        <dd class="bad">${rate(region.degraded_per_s)}</dd></div>`}
       <${Left} name="session" ms=${region.session_left_ms} wholeMs=${region.session_whole_ms} />
       <${Left} name="consent" ms=${region.consent_left_ms} wholeMs=${region.consent_whole_ms} />
     </dl>
@@ -143,7 +149,7 @@ function GlobalRule({ rule, feed, span, openAtFirst }) {
   const key = picked || keys[0] || null;
   useEffect(() => {
     if (key !== null) feed.want(rule.name, key);
-  }, [key]);
+  }, [key, feed.hello]);
   const series = (key !== null && feed.series.get(seriesName(rule.name, key))) || EMPTY;
   const point = entry.keys.find(([name]) => name === key)?.[1];
   const now = feed.status.now_ms;
@@ -151,7 +157,6 @@ function GlobalRule({ rule, feed, span, openAtFirst }) {
   const shares = useMemo(() => shareData(series, regions), [series, now, regions.join()]);
   const rates = useMemo(() => rateData(series, rule.rate_per_s), [series, now]);
   const identity = `${rule.name} ${key} ${span} ${regions.join()} ${rule.version}`;
-  const sum = point ? regions.reduce((total, region) => total + (point.s[region] ?? 0), 0) : null;
   return html`<article class="card rule" aria-labelledby=${`rule-${rule.name}`}>
     <header>
       <h3 id=${`rule-${rule.name}`}>${rule.id}${rule.domain !== 'default' && html` <small>in ${rule.domain}</small>`}</h3>
@@ -180,7 +185,7 @@ function GlobalRule({ rule, feed, span, openAtFirst }) {
         <${Chart} name=${`s ${identity}`} options=${(width) => shareOptions(width, regions, span)} data=${shares}
           syncName=${rule.name} onCursor=${setCursor}
           label=${`Shares of ${rule.id} over time: ${regions.map((r) => `${r} ${percent(point?.s[r])}`).join(', ')}`} />
-        <${ShareTable} rule=${rule} regions=${regions} series=${series} point=${point} cursor=${cursor} sum=${sum} />
+        <${ShareTable} rule=${rule} regions=${regions} series=${series} point=${point} cursor=${cursor} />
       </figure>
       <figure><figcaption>Requests of this key, cost per second</figcaption>
         <${Chart} name=${`r ${identity}`} options=${(width) => rateOptions(width, rule.rate_per_s, span)} data=${rates}
@@ -192,10 +197,11 @@ function GlobalRule({ rule, feed, span, openAtFirst }) {
   </article>`;
 }
 
-function ShareTable({ rule, regions, series, point, cursor, sum }) {
+function ShareTable({ rule, regions, series, point, cursor }) {
   const at = cursor !== null && cursor < series.t.length ? cursor : null;
   const shareOf = (region) => (at === null ? point?.s[region] : series.s[region]?.[at]);
-  const total = at === null ? sum : regions.reduce((all, region) => all + (shareOf(region) ?? 0), 0);
+  const all = regions.map(shareOf).filter(known);
+  const total = all.length > 0 ? all.reduce((sum, share) => sum + share, 0) : null;
   return html`<table><thead><tr>
       <th scope="col">${at === null ? 'now' : clock(series.t[at] * 1000)}</th><th scope="col">share</th>
       <th scope="col">base</th><th scope="col">wants</th><th scope="col">allowed</th><th scope="col">denied</th>

@@ -2,6 +2,8 @@
 
 const KEPT_POINTS = 300;
 const SILENCE_MS = 5000;
+const KEPT_SERIES = 60;
+const STALE_S = 5;
 
 export const seriesName = (rule, key) => `${rule}\n${key}`;
 
@@ -70,11 +72,16 @@ export class Feed {
   // The past of a key that was not shown so far; the ticks carry it on from there.
   async want(rule, key) {
     const name = seriesName(rule, key);
-    if (this.series.has(name) || this.loading.has(name)) return;
+    const last = this.series.get(name)?.t.at(-1) ?? 0;
+    if (this.loading.has(name) || this.status.now_ms / 1000 - last < STALE_S) return;
     this.loading.add(name);
     try {
       const answer = await fetch(`history?${new URLSearchParams({ rule, key })}`);
-      if (answer.ok) this.series.set(name, await answer.json());
+      if (answer.ok) {
+        this.series.delete(name); // the newest stands last, the oldest makes room
+        this.series.set(name, await answer.json());
+        if (this.series.size > KEPT_SERIES) this.series.delete(this.series.keys().next().value);
+      }
     } finally {
       this.loading.delete(name);
       this.onChange();

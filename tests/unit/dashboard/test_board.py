@@ -1,0 +1,146 @@
+"""Frames from messages: the clock and every message are given, so every number is known."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from global_sync import codec
+from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Welcome
+from global_sync.rulebook import PUT_SET, Proposal, Rulebook, encode_state
+from global_sync.transport.base import LOG, RULES, USAGE, Message
+from global_sync.transport.memory import MemoryHub
+from services.dashboard.board import KEYS_A_RULE, Board
+from tests.unit.control_api.conftest import hub_settings
+
+START_MS = 1_800_000_000_000
+DOCUMENT = {
+    "domain": "d",
+    "regions": {"us-east": 1, "eu-west": 1},
+    "rules": [
+        {"id": "g", "match": {}, "capacity": 100, "refill": "90/min", "scope": "global"},
+        {"id": "w", "match": {}, "algorithm": "fixed_window", "limit": 5, "window": "60s", "key": []},
+    ],
+}
+
+
+class World:
+    def __init__(self) -> None:
+        self.now_ms = START_MS
+        settings = hub_settings()
+        self.board = Board(MemoryHub().transport("x"), settings, dict, now_ms=lambda: self.now_ms)
+        for topic in self.board.feed.topics.values():
+            topic.caught_up.set()
+        self.seen = 0
+
+    def tell(self, topic: str, value: bytes) -> None:
+        self.board.take(Message(topic, self.seen, None, value, self.now_ms))
+        self.seen += 1
+
+    def rules(self, document: dict[str, Any] = DOCUMENT, offset: int = 0) -> None:
+        book = Rulebook()
+        outcome = book.decide(Proposal(id="1", domain="d", kind=PUT_SET, document=document), offset)
+        assert outcome.accepted, outcome.faults
+        for _, value in encode_state(book, "d", 1):
+            self.tell(RULES, value)
+
+    def usage(self, region: str, keys: dict[str, tuple[int, int]], *, session_ms: int = 10_000) -> None:
+        totals = {key: [allowed, denied, allowed, denied, 0] for key, (allowed, denied) in keys.items()}
+        rule = [sum(column) for column in zip(*totals.values(), strict=True)]
+        point = {"point": "p", "ok": True, "session_left_ms": session_ms, "consent_left_ms": session_ms + 10_000}
+        document = {
+            "region": region, "agent": "a", "at_ms": self.now_ms, "totals": {"d/g": rule}, "nodes": [],
+            "keys": {key: {"share": None, "want": 700, "totals": values} for key, values in totals.items()},
+            "points": [point], "bases": {"d": 5000}, "rules_version": 1,
+        }  # fmt: skip
+        self.tell(USAGE, msgspec.json.encode(document))
+
+    def tick(self) -> dict[str, Any]:
+        frame: dict[str, Any] = json.loads(self.board.tick())
+        return frame
+
+
+def key(name: str) -> str:
+    return f"rl:{{0}}:d/g:{name}"
+
+
+def test_rules_are_in_a_frame_only_when_they_have_changed() -> None:
+    world = World()
+    world.rules()
+    first = world.tick()
+    assert [rule["limit"] for rule in first["rules"]] == [
+        "100 at once and 1.5/s, for each client_key, over all regions",
+        "5 in 60 s, for all together",
+    ]
+    assert "rules" not in world.tick()
+    world.rules({**DOCUMENT, "rules": []}, offset=1)
+    assert world.tick()["rules"] == []
+
+
+def test_a_key_is_shown_with_rates_wants_and_the_shares_that_the_log_granted() -> None:
+    world = World()
+    world.rules()
+    world.tell(LOG, codec.encode_records([Mark(1, "n", 1)]))
+    for n, region in enumerate(("us-east", "eu-west")):
+        world.tell(LOG, codec.encode_records([Welcome(1, n + 1, region, f"agent-{region}", 1, 1, {})]))
+    grant = LeaseRecord(1, 5, key("k"), "us-east", 1, Kind.KEEP, 1200)
+    world.tell(LOG, codec.encode_records([grant]))
+    for second in (0, 1):
+        world.now_ms = START_MS + second * 1000
+        world.usage("us-east", {key("k"): (100 * second, 10 * second)})
+        world.usage("eu-west", {key("k"): (50 * second, 0)})
+    frame = world.tick()
+    entry = frame["points"]["d/g"]
+    assert entry["total"] == {"a": 150.0, "d": 10.0}
+    ((shown, point),) = entry["keys"]
+    assert shown == key("k")
+    assert point["s"] == {"eu-west": 5000, "us-east": 1200}
+    assert point["r"] == {"eu-west": [50.0, 0.0], "us-east": [100.0, 10.0]}
+    assert point["w"] == {"eu-west": 700, "us-east": 700}
+    assert world.board.past("d/g", key("k"))["a"] == [150.0]
+
+
+def test_a_region_whose_session_and_consent_are_over_is_at_base_and_its_rates_are_not_known() -> None:
+    world = World()
+    world.rules()
+    for second in (0, 1):
+        world.now_ms = START_MS + second * 1000
+        world.usage("us-east", {key("k"): (100 * second, 0)})
+        world.usage("eu-west", {key("k"): (50 * second, 0)}, session_ms=2_000)
+    world.tick()
+    world.now_ms += 9_000
+    shares = world.board.picture.shares(
+        key("k"), {"us-east": 5000, "eu-west": 5000}, ["eu-west"], adaptive=True, now_ms=world.now_ms
+    )
+    assert shares == {"eu-west": 100}, "2 % of the base: the floor while the consent lasts"
+    world.now_ms += 4_000
+    shares = world.board.picture.shares(
+        key("k"), {"us-east": 5000, "eu-west": 5000}, ["eu-west"], adaptive=True, now_ms=world.now_ms
+    )
+    assert shares == {"eu-west": 5000}
+    frame = world.tick()
+    assert frame["points"]["d/g"]["total"] == {"a": None, "d": None}
+    region = frame["status"]["regions"][0]
+    assert (region["link"], region["allowed_per_s"], region["points"]["ok"]) == ("cut", None, None)
+
+
+def test_many_keys_show_the_busiest_ones_and_equal_ones_do_not_take_turns() -> None:
+    world = World()
+    world.rules()
+    order = []
+    for second in range(6):
+        world.now_ms = START_MS + second * 1000
+        keys = {key(f"k{n:02}"): (second * (5 if n else 500), 0) for n in range(30)}
+        world.usage("us-east", keys)
+        order.append([name for name, _ in world.tick()["points"]["d/g"]["keys"]])
+    assert len(order[-1]) == KEYS_A_RULE
+    assert order[-1][0] == key("k00")
+    assert order[-1] == order[-2]
+
+
+def test_before_anything_is_known_a_new_tab_gets_a_whole_frame() -> None:
+    hello = json.loads(World().board.hello())
+    assert [region["link"] for region in hello["status"]["regions"]] == ["unknown", "unknown"]
+    assert (hello["rules"], hello["history"]) == ([], {})
