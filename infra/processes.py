@@ -68,10 +68,14 @@ class Process:
         return start_time(self.pid) == self.started
 
     def signal(self, number: int) -> None:
-        """Send a signal, unless the process is gone."""
+        """Send a signal to the process and to what it started, unless it is gone."""
         if self.alive():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+            self.signal_group(number)
+
+    def signal_group(self, number: int) -> None:
+        """Send a signal to what is left of the process's group, which we made for it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
 
 
 def start_time(pid: int) -> str | None:
@@ -196,11 +200,14 @@ class ProcessDirectory:
 
 def stop(processes: Iterable[Process], *, patience_s: float = 10.0, kill: bool = True) -> list[Process]:
     """SIGTERM all and wait up to ``patience_s``; those that did not end by themselves (``kill``: SIGKILL)."""
-    waiting = list(processes)
-    for process in waiting:
+    running = [process for process in processes if process.alive()]
+    for process in running:
         process.signal(signal.SIGTERM)
         process.signal(signal.SIGCONT)  # a stopped process handles SIGTERM only once it goes on
-    waiting = wait_gone(waiting, patience_s)
+    waiting = wait_gone(running, patience_s)
+    for process in running:
+        if process not in waiting:
+            process.signal_group(signal.SIGKILL)  # what a wrapper left behind
     if kill:
         for process in waiting:
             process.signal(signal.SIGKILL)

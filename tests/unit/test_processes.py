@@ -16,12 +16,14 @@ import pytest
 from infra.processes import (
     LOG_BYTES_MOST,
     Busy,
+    Process,
     ProcessDirectory,
     StartFailed,
     refuse_starts,
     refuse_taken,
     start_time,
     stop,
+    wait_gone,
     wait_ready,
 )
 
@@ -101,6 +103,22 @@ def test_a_process_that_ignores_sigterm_is_killed_and_told(directory: ProcessDir
     assert deaf.alive()
     assert stop([deaf], patience_s=0.2) == [deaf]
     assert not deaf.alive()
+
+
+def test_what_a_wrapper_started_ends_with_it(directory: ProcessDirectory) -> None:
+    wraps = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(60)'])\n"
+        "print('child', child.pid, flush=True)\n"
+        "time.sleep(60)"
+    )
+    wrapper = directory.start("wrapper", [sys.executable, "-S", "-c", wraps])
+    wait_for_log(directory, "wrapper", "child")
+    child = int(directory.log_tail("wrapper").split()[1])
+    assert start_time(child) is not None
+    assert stop([wrapper]) == []
+    orphan = Process("child", child, start_time(child) or "gone")
+    assert wait_gone([orphan], 5) == []
 
 
 def test_a_stopped_process_can_be_ended(directory: ProcessDirectory) -> None:
