@@ -80,6 +80,7 @@ def test_another_key_can_be_picked_with_the_keyboard(browser: Browser, served: S
         expect(picker).to_have_value("rl:{01}:default/api-global:user%3A42")
         chart = page.locator(".chart").first
         chart.focus()
+        page.wait_for_function(PAINTED, arg=["0,114,178"], timeout=PATIENCE_MS)  # the key's past has come
         page.keyboard.press("ArrowLeft")
         expect(page.locator(".rule table thead th").first).to_contain_text(":", timeout=PATIENCE_MS)
         page.keyboard.press("Escape")
