@@ -12,6 +12,7 @@ A count rises only by this leader's own GROW, WELCOME or DONE, or when a region 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from global_sync.protocol.ledger import Entry, KeyLedger, Ledger, domain_of
 from regional_limiter.model.enforcement import BASE
@@ -19,6 +20,13 @@ from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
 
 Bases = Mapping[str, Mapping[str, int]]
 UNKNOWN_CONSENT = -(2**62)
+
+
+class _Moment(NamedTuple):
+    """``alive``: sessions; ``resting``: domain -> region -> (base, what it uses without any lease at most)."""
+
+    alive: set[tuple[str, int]]
+    resting: dict[str, dict[str, tuple[int, int]]]
 
 
 class Counts:
@@ -85,7 +93,40 @@ class Counts:
         return SHARE_UNITS - self.total(key, now_us, but=region)
 
     def fits(self, now_us: int, booked: Bases | None = None) -> bool:
-        return all(self.key_fits(key, now_us, booked) for key in self._keys_to_check())
+        moment = self._moment(now_us, booked)
+        return all(
+            self._total_at(key, moment) <= SHARE_UNITS or self.key_fits(key, now_us, booked)
+            for key in self._keys_to_check()
+        )
+
+    def _moment(self, now_us: int, booked: Bases | None) -> _Moment:
+        """What is the same for every key of a domain, worked out once."""
+        domains = self.ledger.booked if booked is None else booked
+        named = self.ledger.bases
+        resting: dict[str, dict[str, tuple[int, int]]] = {}
+        for domain in domains.keys() | named.keys():
+            bases = domains.get(domain, {})
+            regions = bases.keys() | named.get(domain, {}).keys()
+            resting[domain] = {
+                region: (bases.get(region, 0), self.resting(region, bases.get(region, 0), now_us))
+                for region in regions
+            }
+        alive = {name for name, session in self.ledger.sessions.items() if now_us < session.end_us}
+        return _Moment(alive, resting)
+
+    def _total_at(self, key: str, moment: _Moment) -> int:
+        """``total`` of a key that has records."""
+        resting = moment.resting.get(domain_of(key), {})
+        ledger = self.ledger.keys[key]
+        total = sum(least for region, (_, least) in resting.items() if region not in ledger)
+        for region, entries in ledger.items():
+            base, count = resting.get(region, (0, 0))
+            for entry in entries:
+                value = base if entry.value == BASE else entry.value
+                if value > count and (region, entry.session) in moment.alive:
+                    count = value
+            total += count
+        return total
 
     def _keys_to_check(self) -> Iterable[str]:
         return self.ledger.keys

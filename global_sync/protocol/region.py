@@ -132,6 +132,7 @@ class RegionSide(RegionLog):
         sent = known.sent.pop(reply.version, None)
         if not reply.accepted or sent is None or reply.session != self.session or sent.session != self.session:
             return
+        settled_before = known.settles
         known.accepted(sent, reply, self.times)
         for key, stamp in sent.stamps.items():
             entry = self._keys.get(key)
@@ -139,14 +140,14 @@ class RegionSide(RegionLog):
                 known.put.pop(key, None)  # forgotten while the write was on its way
             elif entry.state.stamp <= stamp:
                 known.pending.pop(key, None)
-        if self._may_settle(known):
-            self._settle()
+        if known.settles:
+            self._settle(sent.stamps if settled_before else None)
 
-    def _may_settle(self, point: Point) -> bool:
-        return point.settles
+    def _settle(self, written: Iterable[str] | None = None) -> None:
+        """Take as settled what every listed point has, as far as it had been read when the listing began.
 
-    def _settle(self) -> None:
-        """Take as settled what every listed point has, as far as it had been read when the listing began."""
+        ``written``: the keys that something is new of; None: any of them.
+        """
         listing = self._listing
         if listing is None or not listing.points:
             return
@@ -154,7 +155,7 @@ class RegionSide(RegionLog):
         extended = min(start.leader_time, *(point.settled_extension() for point in points))
         if extended > self._settled_time:
             self._settled_time, self.news = extended, True
-        for key in list(self._open):
+        for key in [key for key in written if key in self._open] if written is not None else list(self._open):
             everywhere = min(start.stamp, *(point.settled_stamp(key) for point in points))
             self._settle_key(key, self._keys[key], everywhere)
         if listing.nodes_base_version is not None and not self._before_base:

@@ -168,11 +168,11 @@ class snap_base(RegionSide):
 
 @region
 class one_point(RegionSide):
-    def _settle(self) -> None:
+    def _settle(self, written: Iterable[str] | None = None) -> None:
         everywhere, first = self._points, min(self._points, default="")
         self._points = {name: point for name, point in everywhere.items() if name == first}
         if self._points:
-            super()._settle()
+            super()._settle(written)
         self._points = everywhere
 
 

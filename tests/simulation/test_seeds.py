@@ -7,6 +7,7 @@ import pytest
 from global_sync.codec import decode_records, encode_records
 
 from .healing import heal
+from .mutants import MUTANTS
 from .world import run
 
 SEEDS = 200
@@ -24,6 +25,10 @@ def test_shares_in_force_never_sum_above_the_limit(first: int) -> None:
 @pytest.mark.parametrize("seed", HEALING)
 def test_everything_heals_when_the_faults_end(seed: int) -> None:
     assert heal(run(seed, EVENTS)) == []
+
+
+def test_random_worlds_notice_a_broken_rule() -> None:
+    assert any(run(seed, EVENTS, MUTANTS["ack_on_read"]).found for seed in range(20))
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -143,3 +143,28 @@ def test_booked_bases_fall_only_by_acknowledgement_and_rise_only_by_done() -> No
     assert ledger.booked["shop"] == {"r": 1000, "s": 6000}
     ledger.book_done(Done(1, 2))
     assert ledger.booked["shop"] == {"r": 1000, "s": 9000}
+
+
+def test_the_quick_sum_of_a_renewal_is_the_sum_of_the_counts() -> None:
+    source = random.Random(3)
+    for _ in range(200):
+        ledger = with_base(source.choice([0, 2500, 4000]))
+        if source.random() < 0.5:
+            ledger.book_config(Config(1, 2, {"shop": {"t": 5000}, "mail": {"r": 10_000}}))
+        for n in range(source.randint(1, 9)):
+            region, session = source.choice("rst"), source.choice([1, 2])
+            if source.random() < 0.4:
+                ledger.book_welcome(welcome(n, session, {KEY: 70} if source.random() < 0.3 else {}, region=region))
+            else:
+                ledger.book_lease(lease(n, source.choice([BASE, 0, 900, 6000]), session, region))
+        counts = Counts(ledger, TIMES, 0)
+        for session in ledger.sessions.values():
+            session.end_us = source.choice([5, 15])
+        for region in "rs":
+            if source.random() < 0.5:
+                counts.raise_consent(region, 0)
+        booked = source.choice([None, ledger.booked_after_done()])
+        now = source.choice([10, TIMES.consent_counted_us])
+        moment = counts._moment(now, booked)
+        for key in ledger.keys:
+            assert counts._total_at(key, moment) == counts.total(key, now, booked=booked)
