@@ -47,7 +47,7 @@ from global_sync.protocol.messages import (
 )
 from regional_limiter.model.enforcement import BASE
 
-REISSUES_AT_ONCE = 500
+REISSUES_AT_ONCE = 1000
 
 
 class LeaderSide(LeaderState):
@@ -119,8 +119,8 @@ class LeaderSide(LeaderState):
         self.epoch, self.active = self._view, True
         self._lead(self._fold.copy(), now_us)
         for key, by_region in self._ledger.keys.items():
-            for region, entries in by_region.items():
-                self._wait_for(key, region, entries[-1], now_us)
+            for region in by_region:
+                self._wait_for_newest(key, region, now_us)
 
     # ---- reports: C3, C4, C5, C8
 
@@ -342,11 +342,11 @@ class LeaderSide(LeaderState):
         for key in list(self._ledger.keys):
             self._forget_if_at_base(key, now_us)
         records: list[Record] = []
-        for (key, region), (_, since) in list(self._waiting.items()):
+        for (key, region), wait in list(self._waiting.items()):
             entry = self._newest(key, region)
             if entry is None or not self._counts.alive(region, entry.session, now_us):
                 del self._waiting[key, region]
-            elif now_us - max(since, entry.issued_us) > self._reissue_us and self.live(region, now_us):
+            elif now_us - max(wait.since_us, entry.issued_us) > self._reissue_us and self.live(region, now_us):
                 records += self._say_again(now_us, key, region, entry)
             if len(records) >= REISSUES_AT_ONCE:
                 break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from global_sync.protocol.counts import UNKNOWN_CONSENT, Counts
 from global_sync.protocol.invariants import Evidence
@@ -50,6 +51,14 @@ class Issued:
     issued_us: int
 
 
+class Wait(NamedTuple):
+    """``seq``: the first record that has no answer.  ``inherited``: an earlier leader's, not said again yet."""
+
+    seq: Seq
+    since_us: int
+    inherited: bool = False
+
+
 @dataclass(slots=True)
 class WantKnown:
     want: Want
@@ -87,7 +96,7 @@ class LeaderState:
         self._links: dict[str, Link] = {}
         self._wants: dict[str, dict[str, WantKnown]] = {}
         self._changed: set[str] = set()
-        self._waiting: dict[tuple[str, str], tuple[Seq, int]] = {}
+        self._waiting: dict[tuple[str, str], Wait] = {}
         self._key_bytes = sum(len(key) + KEY_OVERHEAD_BYTES for key in ledger.keys)
 
     def _count(self, ledger: Ledger, now_us: int) -> Counts:
@@ -175,15 +184,22 @@ class LeaderState:
     def unacked(self, now_us: int, longer_than_us: int = 0) -> list[Waiting]:
         """Records that have waited longer than this for their acknowledgement."""
         return [
-            Waiting(key, region, now_us - since)
-            for (key, region), (_, since) in self._waiting.items()
-            if now_us - since > longer_than_us
+            Waiting(key, region, now_us - wait.since_us)
+            for (key, region), wait in self._waiting.items()
+            if now_us - wait.since_us > longer_than_us
         ]
 
     def slow_regions(self, now_us: int, longer_than_us: int | None = None) -> set[str]:
-        """Regions to leave out of renewals."""
+        """Regions to leave out of renewals: they have not answered this leader for so long.
+
+        What an earlier leader said does not count: its keys may have been answered and forgotten long ago.
+        """
         limit = SLOW_AFTER_BEATS * self.times.beat_us if longer_than_us is None else longer_than_us
-        return {waiting.region for waiting in self.unacked(now_us, limit)}
+        return {
+            region
+            for (_, region), wait in self._waiting.items()
+            if not wait.inherited and now_us - wait.since_us > limit
+        }
 
     @property
     def _reissue_us(self) -> int:
@@ -206,15 +222,16 @@ class LeaderState:
             self._wait_for(key, region, newest, now_us)
 
     def _wait_for(self, key: str, region: str, entry: Entry, now_us: int) -> None:
-        if not entry.acked and not entry.implicit:
-            self._waiting.setdefault((key, region), (entry.seq, now_us))
-        else:
+        before = self._waiting.get((key, region))
+        if entry.acked or entry.implicit:
             self._waiting.pop((key, region), None)
+        elif before is None or before.inherited:
+            self._waiting[key, region] = Wait(entry.seq, now_us, inherited=entry.seq[0] != self.epoch)
 
     def _stop_waiting(self, key: str, region: str, settled: Seq, now_us: int) -> None:
         """An answer came: nothing waits any more, or what was said since then waits from now."""
         newest, waiting = self._newest(key, region), self._waiting.get((key, region))
         if newest is None or newest.acked or newest.implicit:
             self._waiting.pop((key, region), None)
-        elif waiting is not None and settled >= waiting[0]:
-            self._waiting[key, region] = (newest.seq, now_us)
+        elif waiting is not None and settled >= waiting.seq:
+            self._waiting[key, region] = Wait(newest.seq, now_us)

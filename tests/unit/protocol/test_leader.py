@@ -142,6 +142,19 @@ def test_what_waits_too_long_is_said_again_and_its_region_is_slow() -> None:
     assert bench.side.unacked(bench.now + 1) == []
 
 
+def test_what_an_earlier_leader_said_makes_nobody_slow_until_it_is_said_again() -> None:
+    bench = Bench().open()
+    bench.put(bench.side.lease(bench.now, KEY, "us", 0))
+    bench.put([bench.side.take_over(bench.now, "again")])
+    bench.now += 3 * SECOND
+    for region in ("eu", "us"):
+        bench.report(region, 1)
+    assert bench.side.slow_regions(bench.now) == set()
+    assert bench.side.tend(bench.now) == [LeaseRecord(2, 1, KEY, "us", 1, Kind.KEEP, 0)]
+    bench.now += 2 * SECOND + 1
+    assert bench.side.slow_regions(bench.now) == {"us"}
+
+
 def test_progress_is_not_slowness() -> None:
     """A region that answers every record, each a little late, is not left out."""
     bench = Bench().open()
