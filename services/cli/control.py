@@ -6,7 +6,7 @@ import getpass
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from services.cli.output import fail, print_faults
 
@@ -17,7 +17,10 @@ URL_VARIABLE = "APPORTION_CONTROL_URL"
 TOKEN_VARIABLE = "APPORTION_CONTROL_TOKEN"
 LOCAL_SYSTEM = Path(".local/default")
 TIMEOUT_S = 10.0
-HELP = "Control API; default: $APPORTION_CONTROL_URL, else the running local system's."
+HELP = (
+    "Control API; default: $APPORTION_CONTROL_URL, else the local system's. "
+    "Its token, where it wants one: $APPORTION_CONTROL_TOKEN."
+)
 
 
 def control_url(given: str | None) -> str:
@@ -40,6 +43,10 @@ def _local_url() -> str | None:
     return None
 
 
+class NoAnswer(Exception):
+    """Nobody answered."""
+
+
 class Refused(Exception):
     """The control API answered with a problem."""
 
@@ -60,7 +67,7 @@ class Control:
         self.url = url
 
     def call(self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **options: Any) -> Response:
-        """The answer.  Raises Refused; ends the process with 2 when nobody answers."""
+        """The answer.  Raises Refused, NoAnswer."""
         import httpx  # here: commands that call nobody need not wait for it
 
         own_machine = httpx.URL(self.url).host in ("localhost", "127.0.0.1", "::1")  # no proxy leads there
@@ -71,7 +78,7 @@ class Control:
             with httpx.Client(base_url=self.url, timeout=TIMEOUT_S, trust_env=not own_machine) as client:
                 answer = client.request(method, path, headers=mine, **options)
         except httpx.HTTPError as error:
-            fail(f"{self.url} does not answer: {str(error) or type(error).__name__}")
+            raise NoAnswer(f"{self.url} does not answer: {str(error) or type(error).__name__}") from error
         if answer.is_success:
             return answer
         try:
@@ -85,8 +92,10 @@ def open_control(given: str | None) -> Control:
     return Control(control_url(given))
 
 
-def end_refused(source: str, error: Refused) -> None:
+def end_refused(source: str, error: Refused | NoAnswer) -> NoReturn:
     """Show a refusal, with every fault, and end: 1 when it was decided, 2 when nobody could decide."""
+    if isinstance(error, NoAnswer):
+        fail(str(error))
     if error.faults():
         print_faults(source, error.faults())
         fail(str(error), 1)

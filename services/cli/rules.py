@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from services.cli.control import HELP, Refused, end_refused, open_control
+from services.cli.control import HELP, NoAnswer, Refused, end_refused, open_control
 from services.cli.output import fail, print_faults, print_json, say, stdout
 
 _HELP = "Apply, check, list and export rules."
@@ -43,14 +43,18 @@ def apply(
         headers["Apportion-Reason"] = reason.encode("ascii", "replace").decode()
     try:
         answer = open_control(control).call("PUT", f"/rulesets/{rule_set.domain}", content=text, headers=headers)
-    except Refused as error:
+    except (Refused, NoAnswer) as error:
         end_refused(file, error)
-        return
     body = answer.json()
     if as_json:
         print_json(body)
     else:
         typer.echo(f"accepted: domain {body['domain']}, version {body['version']}, {len(rule_set.rules)} rules")
+    for rule in body.get("rules", []):
+        refill = rule["loaded"].get("refill", {})
+        if refill.get("exact") is False:
+            held = f"{refill['tokens']:,} per {refill['period_ms']:,} ms"
+            say(f"{rule['id']}: holds the nearest lower rate that stays exact, {held}")
 
 
 @app.command()
@@ -128,9 +132,8 @@ def delete(
         answer = open_control(control).call(
             "DELETE", f"/rules/{rule_id}", params={"domain": domain}, headers=headers
         )
-    except Refused as error:
+    except (Refused, NoAnswer) as error:
         end_refused(rule_id, error)
-        return
     typer.echo(f"removed: {rule_id} of domain {domain}, version {answer.json()['version']}")
 
 
@@ -144,9 +147,8 @@ def limit_words(loaded: dict[str, Any]) -> str:
 def _get(control: str | None, path: str, **options: Any) -> dict[str, Any]:
     try:
         body: dict[str, Any] = open_control(control).call("GET", path, **options).json()
-    except Refused as error:
+    except (Refused, NoAnswer) as error:
         end_refused(path, error)
-        raise
     return body
 
 

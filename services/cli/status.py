@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from services.cli.control import HELP, Control, Refused, end_refused, open_control
+from services.cli.control import HELP, Control, NoAnswer, Refused, end_refused, open_control
 from services.cli.output import print_json, stdout
 
 if TYPE_CHECKING:
@@ -43,25 +43,38 @@ def status(
 
 
 def _watch(api: Control, as_json: bool) -> None:
+    """Until interrupted, over times without an answer too."""
     if as_json:
         while True:
             print_json(_get(api))
             time.sleep(WATCH_S)
     from rich.live import Live
 
-    with Live(screen(_get(api)), console=stdout(), auto_refresh=False) as live:
+    with Live(_screen_or_why(api), console=stdout(), auto_refresh=False) as live:
         while True:
             time.sleep(WATCH_S)
-            live.update(screen(_get(api)), refresh=True)
+            live.update(_screen_or_why(api), refresh=True)
+
+
+def _screen_or_why(api: Control) -> RenderableType:
+    from rich.text import Text
+
+    try:
+        return screen(_ask(api))
+    except (Refused, NoAnswer) as error:
+        return Text(str(error), style="red")
+
+
+def _ask(api: Control) -> dict[str, Any]:
+    document: dict[str, Any] = api.call("GET", "/v1/status").json()
+    return document
 
 
 def _get(api: Control) -> dict[str, Any]:
     try:
-        document: dict[str, Any] = api.call("GET", "/v1/status").json()
-    except Refused as error:
+        return _ask(api)
+    except (Refused, NoAnswer) as error:
         end_refused(api.url, error)
-        raise
-    return document
 
 
 # ---- the screen
