@@ -100,7 +100,7 @@ def region_health(name: str, heard: Heard | None, probe: RegionProbe | None, now
         if health.link != "linked":
             health.since_ms = now_ms - heard.age_ms
     elif direct is not None:
-        health.link = "silent"
+        health.link = "cut"
     view: Mapping[str, Any] | None = heard.usage if heard is not None else None
     age_ms = heard.age_ms if heard is not None else 0
     if direct is not None and probe is not None and (heard is None or heard.age_ms > SILENT_MS):
@@ -196,9 +196,13 @@ def _leader_sentences(leader: LeaderSeen, times: ProtocolTimes, now_ms: int) -> 
 def _link_sentences(health: RegionHealth) -> list[Sentence]:
     if health.link == "silent" and health.link_age_ms is not None:
         return [Sentence("warn", f"{health.name} has been silent for {health.link_age_ms / 1000:.0f} s.")]
-    if health.link != "cut" or health.since_ms is None:
+    if health.link != "cut":
         return []
     words, until = _goes_on(health)
+    if health.since_ms is None:
+        # {0} is the time since when: there is none here.
+        text = f"Nothing has come from {health.name} through Kafka so far, though its agent answers; {words}."
+        return [Sentence("bad", text.replace("{1}", "{0}"), until)]
     return [Sentence("bad", f"{health.name} is cut off since {{0}}; {words}.", (health.since_ms, *until))]
 
 

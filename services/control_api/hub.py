@@ -14,7 +14,7 @@ from services.picture import Picture, usage_document
 from services.probes import Probes
 from services.settings import HubSettings
 
-USAGE_BEFORE_END = -300
+USAGE_BEFORE_END = -600
 REPORTS_BEFORE_END = -100
 HISTORY_BEFORE_END = -1_000
 SILENT_MOST_MS = 10_000

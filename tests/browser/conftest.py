@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import threading
 import time
@@ -18,7 +19,8 @@ from services.dashboard.stream import Broadcaster
 from services.settings import ControlApiSettings, DashboardSettings, HubRegion, HubSettings, KafkaSettings
 from tests.browser.world import REGIONS, World
 
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+"""The distribution's; without one, playwright's own where it has been installed."""
 
 
 @dataclass

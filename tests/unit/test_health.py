@@ -88,3 +88,11 @@ def test_nodes_that_still_use_old_rules_are_counted() -> None:
 
 def test_a_region_that_was_never_heard_of_is_unknown_and_not_cut() -> None:
     assert region_health("ap-south", None, None, NOW_MS).link == "unknown"
+
+
+def test_a_region_that_only_answers_directly_is_cut_off_since_nobody_knows_when() -> None:
+    (sentence,) = said(None, direct(session_ms=0, consent_ms=5_000))
+    assert sentence == (
+        "Nothing has come from ap-south through Kafka so far, though its agent answers; "
+        f"it keeps to its floor until {clock(NOW_MS + 5_000)}, then it uses its base (25.0 %)."
+    )
