@@ -88,8 +88,10 @@ class RegionHealth:
         return None if self.stale else sum(1 for node in self.nodes if node["age_ms"] < NODE_ALIVE_MS)
 
 
-def region_health(name: str, heard: Heard | None, probe: RegionProbe | None, now_ms: int) -> RegionHealth:
-    """What the two witnesses say, the fresher first."""
+def region_health(
+    name: str, heard: Heard | None, probe: RegionProbe | None, now_ms: int, watched_ms: int = CUT_MS
+) -> RegionHealth:
+    """What the two witnesses say, the fresher first.  ``watched_ms``: for how long we have been listening."""
     health = RegionHealth(name)
     direct = probe.agent if probe is not None else None
     if probe is not None:
@@ -99,7 +101,7 @@ def region_health(name: str, heard: Heard | None, probe: RegionProbe | None, now
         health.link = "linked" if heard.age_ms <= SILENT_MS else "silent" if heard.age_ms <= CUT_MS else "cut"
         if health.link != "linked":
             health.since_ms = now_ms - heard.age_ms
-    elif direct is not None:
+    elif direct is not None and watched_ms >= CUT_MS:
         health.link = "cut"
     view: Mapping[str, Any] | None = heard.usage if heard is not None else None
     age_ms = heard.age_ms if heard is not None else 0

@@ -28,6 +28,7 @@ class Picture:
         self._configured = list(regions)
         self._times = times
         self._usage: dict[str, tuple[Mapping[str, Any], int]] = {}
+        self._since_ms: int | None = None
         self._granted = Granted()
         self._lag_ms: int | None = None
 
@@ -59,7 +60,9 @@ class Picture:
         """Every region that is configured or was heard of."""
         heard = {region: Heard(usage, max(0, now_ms - at_ms)) for region, (usage, at_ms) in self._usage.items()}
         names = [*self._configured, *(name for name in sorted(heard) if name not in self._configured)]
-        return [region_health(name, heard.get(name), probes.get(name), now_ms) for name in names]
+        self._since_ms = min(now_ms, self._since_ms or now_ms)
+        watched_ms = now_ms - self._since_ms
+        return [region_health(name, heard.get(name), probes.get(name), now_ms, watched_ms) for name in names]
 
     def leader(self, now_ms: int) -> LeaderSeen:
         beat_ms = self._granted.beat_ms

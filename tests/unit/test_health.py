@@ -96,3 +96,7 @@ def test_a_region_that_only_answers_directly_is_cut_off_since_nobody_knows_when(
         "Nothing has come from ap-south through Kafka so far, though its agent answers; "
         f"it keeps to its floor until {clock(NOW_MS + 5_000)}, then it uses its base (25.0 %)."
     )
+
+
+def test_a_display_that_has_just_begun_to_listen_calls_nobody_cut() -> None:
+    assert region_health("ap-south", None, direct(), NOW_MS, watched_ms=500).link == "unknown"
