@@ -74,18 +74,18 @@ def decide(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: i
         return _refused(looked, share, Reason.ZERO_LIMIT)
     if cost > region_capacity(call.capacity, call.largest_share, call.regions):
         return _refused(looked, share, Reason.EXCEEDS_CAPACITY)
+    if cost == 0:
+        ending = Ending(_verdict(looked, share, 0, True, Reason.OK))
+        return Outcome(True, ending, ending, False)
     bucket = looked.bucket
     price = cost * _unit(bucket)
-    allowed = cost == 0 or price <= bucket.level
-    level = max(bucket.level - price, -call.capacity * _unit(bucket)) if cost else bucket.level
-    after = looked.holding(level)
+    allowed = price <= bucket.level
     reason = Reason.OK if allowed else Reason.LIMITED
-    charged = Ending(_verdict(after, share, cost, allowed, reason))
+    after = looked.holding(max(bucket.level - price, -call.capacity * _unit(bucket)))
+    charged = _stored(Ending(_verdict(after, share, cost, allowed, reason)), after)
     left = Ending(_verdict(looked, share, cost, allowed, reason))
-    if cost:
-        charged = _stored(charged, after)
-        if looked.unsettled:
-            left = _stored(left, looked)
+    if looked.unsettled:
+        left = _stored(left, looked)
     return Outcome(allowed, charged, left, call.charge_denied)
 
 

@@ -44,6 +44,13 @@ local function clock(args)
 end
 """
 
+_TEST_SHARE = """
+register('share', function(keys, args)
+  local t = enter(args)
+  return {share_of(t, args[1], args[2])}
+end, {})
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Library:
@@ -59,12 +66,13 @@ def build_library(times: ProtocolTimes, *, test_clock: bool = False) -> Library:
     """The library for these protocol times.
 
     ``test_clock``: for tests only: every call takes the time in microseconds as one more, last argument, and
-    keys expire by it (see TEST_EXPIRY_OFFSET_MS).
+    keys expire by it (see TEST_EXPIRY_OFFSET_MS); one more function, ``share`` (key, domain), tells the share
+    in force with its history.
     """
     text = resources.files("regional_limiter.store").joinpath("functions/apportion.lua").read_text("utf-8")
     if test_clock:
         text = re.sub(r"--@clock begin\n.*?--@clock end", lambda _: _TEST_CLOCK.strip(), text, flags=re.DOTALL)
-        text = text.replace("'PX', ", "'PXAT', expires_from_ms + ")
+        text = text.replace("'PX', ", "'PXAT', expires_from_ms + ") + _TEST_SHARE
     text = re.sub(r"--@clock (begin|end)\n", "", text)
     constants = {
         "GAP_US": times.gap_us,
@@ -80,7 +88,10 @@ def build_library(times: ProtocolTimes, *, test_clock: bool = False) -> Library:
         version=version,
         name=f"apportion_{version}",
         text=text.replace("@VERSION@", version),
-        functions={function: f"apportion_{function}_{version}" for function in FUNCTIONS},
+        functions={
+            function: f"apportion_{function}_{version}"
+            for function in (*FUNCTIONS, *(("share",) if test_clock else ()))
+        },
     )
 
 

@@ -20,6 +20,9 @@ from tests.contract.redis_server import RedisServer
 States = Mapping[str, tuple[bytes, int]]
 """key -> (state, when it expires in ms)."""
 
+Share = tuple[int, int, int, int, int]
+"""Share, its kind, since when, the share before, since when."""
+
 
 _SWEEP = """#!lua name=test_sweep
 redis.register_function('test_sweep', function(keys, args)
@@ -52,6 +55,7 @@ class Point(Protocol):
     def publish_rules(self, now_us: int, version: int, blob: bytes) -> None: ...
     def lose(self) -> None: ...
     def states(self, now_us: int) -> States: ...
+    def share(self, now_us: int, key: str, domain: str) -> Share: ...
 
 
 class PythonPoint(MemoryPoint):
@@ -63,6 +67,11 @@ class PythonPoint(MemoryPoint):
             for key, at_ms in held.items()
             if now_ms < at_ms and (state := self.buckets.get(key, "", now_ms)) is not None
         }
+
+    def share(self, now_us: int, key: str, domain: str) -> Share:
+        self.enforcement.enter(now_us)
+        share = self.enforcement.share(now_us, key, domain)
+        return share.share, int(share.kind), share.since_us, share.share_before, share.before_since_us
 
 
 class RedisPoint:
@@ -102,6 +111,12 @@ class RedisPoint:
 
     def states(self, now_us: int) -> States:
         return {key: state for key, state in self._sweep(now_us).items() if "#" not in key}
+
+    def share(self, now_us: int, key: str, domain: str) -> Share:
+        share, kind, since_us, before, before_since_us = self._numbers(
+            "share", ([], [key.encode(), domain.encode()]), now_us
+        )
+        return share, kind, since_us, before, before_since_us
 
     def _sweep(self, now_us: int) -> dict[str, tuple[bytes, int]]:
         """Delete what is due; what is left, and when it is due."""
