@@ -223,7 +223,7 @@ def test_a_session_that_outlives_the_consent_and_a_write_after_both_agree_too(se
     until_us = world.now_us + TIMES.consent_us + 500_000
     told(2, until_us)
     assert pass_time(TIMES.consent_us + 1_000_000) == {(7000, 60), (3000, 7000)}
-    told(3, until_us)
+    told(3, START_US + 1_000_000)  # over, and before the consent was
     assert pass_time(500_000) == {(3000, 7000)}
     told(4, world.now_us + 200_000)
     assert pass_time(500_000) == {(7000, 3000), (3000, 7000)}
