@@ -23,8 +23,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from services.logs import configure_logging
-
 CHUNK_BYTES = 64 * 1024
 QUEUE_CHUNKS = 8
 CONNECTIONS_MOST = 256
@@ -233,6 +231,8 @@ def command(port: int, line: str, *, host: str = "127.0.0.1", timeout_s: float =
 
 
 async def _serve(configuration: Mapping[str, Any]) -> None:
+    from services.logs import configure_logging  # not at the top: those who only send commands need no logs
+
     log = configure_logging("link_proxy")
     proxy = LinkProxy()
     host = configuration["host"]

@@ -17,7 +17,6 @@ from typing import Any
 
 from infra import install
 from infra.local.hub import RULES, load_rules, regions_of, wait_for_rules
-from infra.local.kafka_server import start_kafka
 from infra.local.layout import DEFAULT_REGIONS, HOST, Layout, load_layout
 from infra.local.link_proxy import command
 from infra.processes import (
@@ -196,6 +195,8 @@ def _start_all(
     layout: Layout, kafka: install.KafkaChoice, processes: ProcessDirectory, services: str, say: Say
 ) -> None:
     """Kafka beside the regions; what needs it (sync services, control API) waits, and costs nothing meanwhile."""
+    from infra.local.kafka_server import start_kafka  # not at the top: its client takes long to import
+
     kafka_ready = threading.Event()
 
     def wait_for_kafka() -> None:

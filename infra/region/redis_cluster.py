@@ -17,15 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
 from infra.processes import Process, ProcessDirectory, StartFailed, check_wanted, refuse_taken, stop, wait_ready
+from infra.region.resp import Server, ServerError
 from services.settings import OwnRedis, RedisSettings
 
 SLOTS = 16_384
-CALL_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ class OwnCluster:
     directory: ProcessDirectory
     files: Path
     binary: str
-    _clients: dict[int, redis.Redis] = field(default_factory=dict)
+    _servers: dict[int, Server] = field(default_factory=dict)
 
     # ---- what callers do
 
@@ -170,44 +166,28 @@ class OwnCluster:
         try:
             yield
         finally:
-            for client in self._clients.values():
-                client.close()
-            self._clients.clear()
-
-    def _client(self, port: int) -> redis.Redis:
-        if port not in self._clients:
-            password = self.settings.password
-            self._clients[port] = redis.Redis(
-                host=self.own.host,
-                port=port,
-                username=self.settings.username,
-                password=password.get_secret_value() if password else None,
-                socket_timeout=CALL_TIMEOUT_S,
-                socket_connect_timeout=CALL_TIMEOUT_S,
-                retry=Retry(NoBackoff(), 0),
-                decode_responses=True,
-                protocol=2,
-            )
-        return self._clients[port]
+            for server in self._servers.values():
+                server.close()
+            self._servers.clear()
 
     def _call(self, port: int, *words: str | int) -> Any:
-        # On a connection of the client, because its commands parse what CLUSTER NODES answers into other shapes.
-        client = self._client(port)
-        pool = client.connection_pool
-        connection = pool.get_connection()
+        server = self._servers.pop(port, None)
+        if server is None:
+            password = self.settings.password
+            secret = password.get_secret_value() if password else None
+            server = Server(self.own.host, port, self.settings.username, secret)
         try:
-            connection.send_command(*words)  # type: ignore[no-untyped-call]
-            return connection.read_response()
-        except redis.RedisError:
-            connection.disconnect()  # type: ignore[no-untyped-call]
+            answer = server.call(*words)
+        except ServerError:
+            server.close()
             raise
-        finally:
-            pool.release(connection)
+        self._servers[port] = server
+        return answer
 
     def _answers(self, port: int) -> bool:
         try:
             return bool(self._call(port, "PING") == "PONG")
-        except redis.RedisError:
+        except ServerError:
             return False
 
     def _view(self, port: int) -> dict[int, ServerView]:
@@ -235,7 +215,7 @@ class OwnCluster:
             try:
                 if step():
                     return
-            except redis.RedisError as error:
+            except ServerError as error:
                 problem = f" ({error})"
             if time.monotonic() >= end:
                 raise StartFailed(
@@ -276,7 +256,7 @@ class OwnCluster:
                 # All start with epoch 0: different ones now save the cluster from sorting that out later.
                 try:
                     self._call(port, "CLUSTER", "SET-CONFIG-EPOCH", epoch)
-                except redis.ResponseError:
+                except ServerError:
                     pass  # gossip was faster, and has given it one
             for index, port in enumerate(takers):
                 first, last = SLOTS * index // len(takers), SLOTS * (index + 1) // len(takers) - 1
@@ -336,7 +316,7 @@ class OwnCluster:
         try:
             server = next(v for v in self._view(port).values() if "myself" in v.flags)
             told["state"] = self._info(port, "CLUSTER INFO")["cluster_state"]
-        except (redis.RedisError, StopIteration):
+        except (ServerError, StopIteration):
             return told
         told["role"] = "primary" if server.is_primary else "replica"
         told["slots"] = server.slots
