@@ -1,6 +1,6 @@
 """Run seeds FIRST to END - 1 of the simulation, or one to replay it.
 
-python -m tests.simulation FIRST END [--steps N] [--mutant NAME] [--heal]
+python -m tests.simulation FIRST END [--steps N] [--mutant NAME] [--heal EACH]
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ def main() -> int:
     parser.add_argument("end", type=int)
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--mutant", choices=sorted(MUTANTS))
-    parser.add_argument("--heal", action="store_true", help="let the faults end, and say what does not heal")
+    parser.add_argument(
+        "--heal", type=int, default=0, help="in each so-manyth seed the faults end: what heals not?"
+    )
     options = parser.parse_args()
     cast = MUTANTS[options.mutant] if options.mutant else Cast()
     bad = 0
@@ -28,13 +30,13 @@ def main() -> int:
     for seed in range(options.first, options.end):
         world = run(seed, options.steps, cast)
         problems: list[object] = [world.found] if world.found else []
-        if options.heal and not problems:
+        if options.heal and seed % options.heal == 0 and not problems:
             problems += heal(world)
         counted += world.counted
         if problems:
             bad += 1
             print("BAD", seed, problems, flush=True)
-        if (seed - options.first) % 250 == 249:
+        if (seed - options.first) % 100 == 99:
             print(f"{seed - options.first + 1} seeds, {bad} bad", flush=True)
     seeds = max(1, options.end - options.first)
     print(f"{seeds} seeds of {options.steps} events, {bad} bad;", end=" ")

@@ -401,7 +401,7 @@ class World:
             out = [side.take_over(now, self.name_for("nonce"))]
         elif what < 0.48:
             out = side.beat(now, [name for name in self.names if random.random() < 0.2])
-        elif what < 0.80:
+        elif what < 0.74:
             out = side.lease(now, random.choice(self.keys), random.choice(self.names), random.choice(VALUES))
         elif what < 0.85:
             out = self.borrow(side, now, random.choice(self.hot))
@@ -442,17 +442,17 @@ class World:
 
     def fault(self, x: float) -> None:
         table: Sequence[tuple[float, Callable[[], None]]] = (
-            (0.50, self.cut_a_link),
-            (0.57, self.hub_down),
-            (0.64, lambda: self.doubled_agent(self.random.choice(self.names))),
-            (0.71, lambda: self.agent_dies(self.random.choice(self.names))),
-            (0.76, self.failover),
-            (0.80, self.redis_restarts),
-            (0.83, self.clock_step),
-            (0.86, self.no_traffic),
-            (0.90, self.candidate_dies),
-            (0.94, lambda: self.freeze(self.random.choice(self.candidates))),
-            (0.98, lambda: self.freeze_agent(self.random.choice(self.names))),
+            (0.32, self.cut_a_link),
+            (0.38, self.hub_down),
+            (0.46, lambda: self.doubled_agent(self.random.choice(self.names))),
+            (0.53, lambda: self.agent_dies(self.random.choice(self.names))),
+            (0.65, self.failover),
+            (0.73, self.redis_restarts),
+            (0.79, self.clock_step),
+            (0.84, self.no_traffic),
+            (0.88, self.candidate_dies),
+            (0.92, lambda: self.freeze(self.random.choice(self.candidates))),
+            (0.96, lambda: self.freeze_agent(self.random.choice(self.names))),
             (1.01, self.more_shards),
         )
         self.counted["fault"] += 1
