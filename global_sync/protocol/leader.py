@@ -48,6 +48,7 @@ from global_sync.protocol.messages import (
 from regional_limiter.model.enforcement import BASE
 
 REISSUES_AT_ONCE = 1000
+MAX_WANTS = 100_000
 
 
 class LeaderSide(LeaderState):
@@ -251,6 +252,8 @@ class LeaderSide(LeaderState):
 
     def _on_want(self, report: Report, key: str, want: Want) -> None:
         by_region = self._wants.get(key, {})
+        if not by_region and len(self._wants) >= MAX_WANTS:
+            return
         known = by_region.get(report.region)
         if known is not None and (known.session, known.basis) >= (report.session, report.basis):
             return
