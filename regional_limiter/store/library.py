@@ -1,8 +1,8 @@
 """The function library that every Redis primary runs: its text, its version, and each function's wire.  Pure.
 
-The text is ``functions/apportion.lua`` with the protocol's times filled in; its version is a hash of the outcome
-and part of the library's and every function's name, so two versions live side by side in one server, each with
-its own variable.  The head of the Lua file describes the arguments and replies; here are both ends of them, so
+The text is ``functions/*.lua``, one after another, with the protocol's times filled in; its version is a hash of
+the outcome and part of the library's and every function's name, so two versions live side by side in one server,
+each with its own variable.  ``1_head.lua`` describes the arguments and replies; here are both ends of them, so
 that a client of Redis only moves bytes: ``encode_*`` gives (keys, arguments) for ``FCALL``, ``decode_*`` reads
 its reply.
 """
@@ -26,6 +26,9 @@ from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BeatSeen, BucketCall, Collected, NodeBeat, Sharing, TouchReply
 
 FUNCTIONS = ("check", "refund", "touch", "offer", "collect", "write", "publish_rules", "fetch_rules")
+
+PARTS = ("1_head.lua", "2_shares.lua", "3_limits.lua", "4_checks.lua", "5_nodes_and_agent.lua")
+"""The text, in order: a later part uses the locals of the earlier ones."""
 
 Encoded = tuple[list[bytes], list[bytes]]
 """(keys, arguments) of an FCALL."""
@@ -69,7 +72,8 @@ def build_library(times: ProtocolTimes, *, test_clock: bool = False) -> Library:
     keys expire by it (see TEST_EXPIRY_OFFSET_MS); one more function, ``share`` (key, domain), tells the share
     in force with its history.
     """
-    text = resources.files("regional_limiter.store").joinpath("functions/apportion.lua").read_text("utf-8")
+    folder = resources.files("regional_limiter.store").joinpath("functions")
+    text = "\n".join(folder.joinpath(part).read_text("utf-8") for part in PARTS)
     if test_clock:
         text = re.sub(r"--@clock begin\n.*?--@clock end", lambda _: _TEST_CLOCK.strip(), text, flags=re.DOTALL)
         text = text.replace("'PX', ", "'PXAT', expires_from_ms + ") + _TEST_SHARE

@@ -51,7 +51,7 @@ class MemoryPoint:
         self._told = _Told()
         self._told_since = 0
         self._records: dict[str, tuple[tuple[Verdict, ...], int]] = {}
-        self._charges: dict[str, tuple[int, int]] = {}
+        self._charges: dict[str, tuple[tuple[int, str], int]] = {}  # (cost, stored under), until
 
     def lose(self, *, buckets: bool = False) -> None:
         """The process restarted: the variable is gone, with ``buckets`` the buckets too."""
@@ -89,23 +89,25 @@ class MemoryPoint:
             _remember(self._records, record, (tuple(verdicts), now_ms + RECORD_MS))
             for call, outcome, ending in zip(calls, outcomes, endings, strict=True):
                 charged = call.cost if ending is outcome.charged and ending is not outcome.left else 0
-                _remember(self._charges, charge_key(call, request_id), (charged, now_ms + RECORD_MS))
+                charge = (charged, functions_of(call).storage_key(call, now_ms))
+                _remember(self._charges, charge_key(call, request_id), (charge, now_ms + RECORD_MS))
         return verdicts
 
     def refund(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
-        """Give back; with ``request_id`` once, and never more than it is known to have charged."""
+        """Give back; with ``request_id`` once, never more than is known to be charged, nor to a later window."""
         self._enter(now_us)
         now_ms = now_us // 1000
         for call in calls:
             cost = call.cost
+            functions = functions_of(call)
+            stored_under = functions.storage_key(call, now_ms)
             if request_id is not None:
                 charge = charge_key(call, request_id)
-                left, expires_ms = self._charges.get(charge, (0, 0))
+                (left, charged_under), expires_ms = self._charges.get(charge, ((0, ""), 0))
                 if now_ms < expires_ms:
-                    cost = min(cost, left)
-                _remember(self._charges, charge, (0, now_ms + RECORD_MS))
-            functions = functions_of(call)
-            state = self.buckets.get(functions.storage_key(call, now_ms), _group(call, now_ms), now_ms)
+                    cost = min(cost, left) if charged_under == stored_under else 0
+                _remember(self._charges, charge, ((0, ""), now_ms + RECORD_MS))
+            state = self.buckets.get(stored_under, _group(call, now_ms), now_ms)
             ending = functions.give_back(state, replace(call, cost=cost), self._share(now_us, call), now_ms)
             if ending is not None:
                 self._store(call, ending, now_ms)

@@ -1,0 +1,68 @@
+#!lua name=apportion_@VERSION@
+-- One enforcement point: decides and charges checks, and holds the shares in force.  The second implementation of
+-- regional_limiter/algorithms and regional_limiter/model/enforcement.py; tests/golden and tests/contract drive both
+-- with the same sequences.  Built by regional_limiter/store/library.py, which also has every wire in Python.
+--
+-- The wire.  Every function's name ends in _@VERSION@.  All numbers are decimal strings in, integers out.
+-- LIMIT is one string: "kind capacity a b charge_denied sharing regions largest_share base_version base domain":
+--   kind 1 token bucket (a tokens, b period_ms), 2 fixed window (a window_ms, b 0); sharing 0 whole, 1 static,
+--   2 adaptive.  It is the same for every call of a rule, so it is parsed once and remembered.
+-- VERDICT is nine integers: allowed, reason (0 ok, 1 limited, 2 exceeds_capacity, 3 zero_limit), remaining,
+--   retry_after_ms (-1: waiting does not help), reset_after_ms, share, share kind (0 whole, 1 lease, 2 base,
+--   3 floor), session left in us, consent left in us.
+--
+-- check          keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n   -> VERDICT x n
+-- refund         keys BUCKET x n [, CHARGE x n]           args n, (cost, LIMIT) x n   -> given back, remaining (x n)
+-- touch          no keys   args node, beat blob                 -> time_us, rules_version, base_version,
+--                                                                  nodes younger than 5 s, m, (domain, base) x m
+-- offer          no keys   args (bucket key, cost) x n          -> keys held
+-- collect        no keys   args -                               -> rules_version, m, (key, cost) x m, (blob, age_us)..
+-- write          no keys   args nonce, instance, session, version, until_us, extend, all_known, base_version,
+--                               m, (key, value) x m, (domain, base)..
+--                                                               -> accepted, instance, time_us, age_us, session, version
+-- publish_rules  no keys   args version, blob                   -> version now known
+-- fetch_rules    no keys   args -                               -> version (-1: none), blob
+--
+-- RECORD holds a check's answer for 60 s, CHARGE what of its cost may still be given back ("cost window": into the
+-- window of that number only); both carry the hash tag of the buckets.  A fixed window is stored under BUCKET:<number of the window>, in the same slot.
+
+local GAP_US, CONSENT_US = @GAP_US@, @CONSENT_US@
+local BASE, FLOOR, DEFAULT = -1, -2, -3
+local LEASES_MAX, LEASES_KEPT, DOMAINS_MAX = @LEASES_MAX@, @LEASES_KEPT@, @DOMAINS_MAX@
+local DEMAND_MAX, DEMAND_A_REPLY, BEATS_MAX, BEAT_YOUNG_US = 10000, 2000, 1000, 5000000
+local LIMITS_REMEMBERED = 4096
+local RETRY_FOR_LARGER_SHARE_MS, SHARE_ZERO_RESET_MS = 1000, 60000
+local STEP_KEPT_MS, REBASE_EVERY_MS, RECORD_MS = 2000, 30000, 60000
+local EXACT = 9007199254740991
+
+-- A library sees no standard function while it loads: the first call sets these.
+local floor, ceil, abs, max, min, pack, unpack_fields, byte, tonumber, pairs
+
+--@clock begin
+local function clock(args)
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+--@clock end
+
+local formats = {} -- head byte -> format of a packed bucket, and its length
+local lengths = {}
+
+local function set_up()
+  floor, ceil, abs, max, min = math.floor, math.ceil, math.abs, math.max, math.min
+  pack, unpack_fields, byte = struct.pack, struct.unpack, string.byte
+  local capacity_sizes, period_sizes, level_sizes, tails = {1, 2, 3, 6}, {1, 2, 3, 5}, {2, 3, 4, 7}, {'', 'I2', 'I2I5'}
+  for layout = 1, 3 do
+    for c = 0, 3 do
+      for p = 0, 3 do
+        for l = 0, 3 do
+          local head = layout * 64 + c * 16 + p * 4 + l
+          local sizes = 'I' .. capacity_sizes[c + 1] .. 'I' .. period_sizes[p + 1] .. 'i' .. level_sizes[l + 1]
+          formats[head] = '<BI5' .. sizes .. tails[layout]
+          lengths[head] = struct.size(formats[head])
+        end
+      end
+    end
+  end
+  tonumber, pairs = _G.tonumber, _G.pairs
+end

@@ -1,0 +1,90 @@
+-- ---------------------------------------------------------------- the variable: kept or lost as a whole (E1)
+
+local var = nil
+
+local function new_series(value, at) return {v = value, at = at, was = value, was_at = at} end
+
+local function copy_series(s) return {v = s.v, at = s.at, was = s.was, was_at = s.was_at} end
+
+local function turn(s, value, at)
+  if value ~= s.v then s.was, s.was_at, s.v, s.at = s.v, s.at, value, at end
+end
+
+local function born(t)
+  var = {
+    last = t, written_at = t, born = t, instance = '', named_at = 0, session = 0, version = 0, ends = 0,
+    consent = t + CONSENT_US, all_known = false, replid = '', default = new_series(FLOOR, t),
+    leases = {}, leases_held = 0, bases = {}, domains_held = 0, base_version = -1, vector = {},
+    beats = {}, beats_held = 0, demand = {}, demand_held = 0, rules_version = -1, rules_blob = '',
+  }
+end
+
+local function enter(args)
+  if not floor then set_up() end
+  local t = clock(args)
+  if not var or t < var.last or t > var.last + GAP_US then born(t) else var.last = t end
+  return t
+end
+
+-- ---------------------------------------------------------------- the share in force (E2) and its history (E4)
+
+local function floor_of(base) return floor(base * 20 / 1000) end
+
+local function in_force(s, t)
+  local v, at, was, was_at = s.v, s.at, s.was, s.was_at
+  local session_end, consent_end = var.ends, var.consent
+  if session_end > consent_end then consent_end = session_end end
+  local written_at = var.written_at
+  if written_at < session_end and session_end <= t and session_end < consent_end and v ~= FLOOR then
+    was, was_at, v, at = v, at, FLOOR, session_end
+  end
+  if written_at < consent_end and consent_end <= t and v ~= BASE then
+    was, was_at, v, at = v, at, BASE, consent_end
+  end
+  return v, at, was, was_at
+end
+
+local function resolve(value, base)
+  if value == BASE then return base end
+  local least = floor_of(base)
+  if value == FLOOR or value < least then return least end
+  return value
+end
+
+local function know_base(t, domain, version, base)
+  local known = var.bases[domain]
+  if not known then
+    if var.domains_held >= DOMAINS_MAX then return end
+    var.domains_held = var.domains_held + 1
+    var.bases[domain] = {version = version, series = new_series(base, t)}
+  elseif version > known.version then
+    known.version = version
+    turn(known.series, base, t)
+  elseif version == known.version and base < known.series.v then
+    turn(known.series, base, t)
+  end
+end
+
+-- share, kind, since, share before, its since (in us)
+local function share_of(t, key, domain)
+  local lease = var.leases[key]
+  local v, at, was, was_at = in_force(lease and lease.series or var.default, t)
+  local known = var.bases[domain]
+  local b, b_at, b_was, b_was_at = 0, var.born, 0, var.born
+  if known then
+    local s = known.series
+    b, b_at, b_was, b_was_at = s.v, s.at, s.was, s.was_at
+  end
+  local since, value_before, base_before, before_since
+  if at > b_at then
+    since, value_before, base_before, before_since = at, was, b, max(was_at, b_at)
+  elseif at == b_at then
+    since, value_before, base_before, before_since = at, was, b_was, max(was_at, b_was_at)
+  else
+    since, value_before, base_before, before_since = b_at, v, b_was, max(at, b_was_at)
+  end
+  if before_since > since then before_since = since end
+  local kind = 1
+  if v == BASE then kind = 2 elseif v == FLOOR then kind = 3 end
+  return resolve(v, b), kind, since, resolve(value_before, base_before), before_since
+end
