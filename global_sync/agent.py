@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ import structlog
 
 from global_sync import codec
 from global_sync.allocation.demand import DemandEstimator
+from global_sync.loops import end, keep_running, wait
 from global_sync.node_usage import NodeUsage
 from global_sync.protocol.region import RegionSide
 from global_sync.region_rules import RegionRules
@@ -47,6 +49,8 @@ LEASES_PER_WRITE = 500
 REPORT_GAP_S = 0.01
 PUBLISHED_KEYS = 200
 
+WAITED_OUT = (StoreUnavailable, TransportUnavailable)
+
 log = structlog.get_logger(__name__)
 
 
@@ -63,6 +67,8 @@ class PointState:
     last_error: str = ""
     session_left_us: int = 0
     consent_extended_at_us: int = 0
+    instance: str = ""
+    resets: int = 0
     writer: asyncio.Task[None] | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -97,7 +103,8 @@ class Agent:
         self.sends_failed = 0
         self.malformed = 0
         self.log_read_at_us = now_us()
-        self._started_us = now_us()
+        self._listening_since_us = now_us()
+        self._listened_us = 0
         self._usage_seq = 0
         self._log_from: Start = "earliest"
         self._report_wake = asyncio.Event()
@@ -107,7 +114,7 @@ class Agent:
     async def start(self) -> None:
         """Load the last known rules from disk and start the loops."""
         self.rules.load()
-        loops: list[Callable[[], Awaitable[None]]] = [
+        loops = [
             self._lock_loop,
             self._log_loop,
             self._rules_loop,
@@ -116,32 +123,18 @@ class Agent:
             self._report_loop,
             self._usage_loop,
         ]
-        self._started_us = self._now_us()
-        self._tasks = [asyncio.create_task(self._forever(loop), name=loop.__name__) for loop in loops]
+        self._tasks = [keep_running(loop, WAITED_OUT) for loop in loops]
 
     async def stop(self) -> None:
         """Send the last totals, give the lock back and end every loop (bounded)."""
         if self.active:
             await self._publish_usage()
-        tasks = [*self._tasks, *(state.writer for state in self.points.values() if state.writer)]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end([*self._tasks, *(state.writer for state in self.points.values() if state.writer)])
         try:
-            await asyncio.wait_for(self._store.release_lock(self.agent_id), 1)
+            async with asyncio.timeout(1):
+                await self._store.release_lock(self.agent_id)
         except (StoreUnavailable, TimeoutError) as error:
             log.info("lock not given back; it ends by itself", error=str(error))
-
-    async def _forever(self, loop: Callable[[], Awaitable[None]]) -> None:
-        """Run a loop for ever: a fault of the store or of the link is waited out, anything else is logged."""
-        while True:
-            try:
-                await loop()
-            except (StoreUnavailable, TransportUnavailable) as error:
-                log.info("waiting", loop=loop.__name__, error=str(error))
-            except Exception:
-                log.exception("loop failed, starting it again", loop=loop.__name__)
-            await asyncio.sleep(0.1)
 
     # ---- the region's lock
 
@@ -165,7 +158,7 @@ class Agent:
         """Deposed, or records missed: what this process knew is void; it goes on as a new one."""
         self.agent_id = secrets.token_hex(16)
         self.side.restart(self.agent_id)
-        self._started_us = self._now_us()
+        self._listening_since_us = self._now_us()
         self._log_from = "earliest"
         log.warning("agent starts anew", region=self.region, agent=self.agent_id)
 
@@ -176,12 +169,13 @@ class Agent:
         agent_id = self.agent_id
         reader = await self._transport.reader(LOG, self._log_from)
         try:
-            while self.agent_id == agent_id:
+            while True:
                 messages = await reader.read(timeout_ms=1_000)
+                if self.agent_id != agent_id:
+                    return  # begun anew meanwhile: from the first record left, not from here
                 for message in messages:
                     self._take(message.value)
-                    if self.agent_id == agent_id:
-                        self._log_from = message.offset + 1
+                    self._log_from = message.offset + 1
                 if messages:
                     self.log_read_at_us = self._now_us()
                     self._wake_writers()
@@ -232,20 +226,24 @@ class Agent:
                 self._report_wake.set()
             self._listing_wake.clear()
             if not self.side.listing_due:
-                await _wait(self._listing_wake, self.times.beat_us / 1e6)
+                await wait(self._listing_wake, self.times.beat_us / 1e6)
 
     def _nodes_base_version(self) -> int | None:
-        """The version of the bases that surely every node uses, None while a silent node may yet turn up."""
+        """The version of the bases that surely every node uses; None while a silent node may yet turn up.
+
+        A node counts as gone when nothing was heard of it for a whole consent *in which we listened*.
+        """
         now_us = self._now_us()
-        if now_us - self._started_us < self.times.stretch(self.times.consent_us):
+        consent_us = self.times.stretch(self.times.consent_us)
+        if not self.active or now_us - self._listening_since_us < consent_us:
             return None
-        least = self.usage.least_base_version(now_us, self.times.stretch(self.times.consent_us))
+        least = self.usage.least_base_version(now_us, consent_us)
         return self.side.base_version if least is None else least
 
     def _follow_points(self, points: frozenset[str]) -> None:
         for point in points - self.points.keys():
             state = self.points[point] = PointState()
-            state.writer = asyncio.create_task(self._forever(lambda p=point: self._write_loop(p)))  # type: ignore[misc]
+            state.writer = keep_running(partial(self._write_loop, point), WAITED_OUT, name=f"write {point}")
         for point in self.points.keys() - points:
             writer = self.points.pop(point).writer
             if writer is not None:
@@ -261,7 +259,7 @@ class Agent:
             state.wake.clear()
             if self.active:
                 await self._write(point, state)
-            await _wait(state.wake, self.times.write_us / 1e6)
+            await wait(state.wake, self.times.write_us / 1e6)
 
     async def _write(self, point: str, state: PointState) -> None:
         """Bring one point up to date: as many writes as its changed keys need."""
@@ -275,14 +273,19 @@ class Agent:
                 state.reached, state.last_error = False, error.cause
                 return
             self.side.on_reply(point, reply)
-            self._note(state, write, reply)
+            self._note(point, state, write, reply)
             if self.side.news:
                 self._report_wake.set()
             if not self.side.needs_write(point):
                 return
 
-    def _note(self, state: PointState, write: Write, reply: WriteReply) -> None:
+    def _note(self, point: str, state: PointState, write: Write, reply: WriteReply) -> None:
         state.reached = True
+        if state.instance and state.instance != reply.instance:
+            # A restart, a promotion, a clock step, or nobody called for longer than the gap.
+            state.resets += 1
+            log.warning("a point has lost its variable", point=point, resets=state.resets)
+        state.instance = reply.instance
         state.session_left_us = max(0, write.until_us - reply.time_us)
         if reply.accepted:
             state.accepted_at_us = self._now_us()
@@ -295,7 +298,8 @@ class Agent:
         while True:
             began_us = self._now_us()
             if self.active:
-                await asyncio.gather(*(self._collect(point) for point in list(self.points)))
+                heard = await asyncio.gather(*(self._collect(point) for point in list(self.points)))
+                self._listen(began_us, everywhere=bool(heard) and all(heard))
                 self.usage.expire(began_us)
                 wants = self.demand.tick(self._now_us())
                 for key, want in wants.items():
@@ -304,7 +308,15 @@ class Agent:
                     self._report_wake.set()
             await asyncio.sleep(max(0.01, COLLECT_INTERVAL_S - (self._now_us() - began_us) / 1e6))
 
-    async def _collect(self, point: str) -> None:
+    def _listen(self, began_us: int, everywhere: bool) -> None:
+        """Beats are missed while we do not act, and where a point does not answer."""
+        if began_us - self._listened_us > self.times.gap_us:
+            self._listening_since_us = began_us
+        if everywhere:
+            self._listened_us = began_us
+
+    async def _collect(self, point: str) -> bool:
+        """Whether the point's beats were taken in."""
         try:
             collected = await self._store.collect(point)
             now_us = self._now_us()
@@ -314,9 +326,18 @@ class Agent:
                 self.usage.take(seen, now_us)
             if self.rules.version > collected.rules_version:
                 await self._store.publish_rules(point, self.rules.version, self.rules.blob())
+            return True
         except StoreUnavailable as error:
-            if point in self.points:
-                self.points[point].reached, self.points[point].last_error = False, error.cause
+            self._not_reached(point, error.cause)
+        except Exception as error:
+            # For example what a point of another version answers: the other points are not to suffer.
+            self._not_reached(point, repr(error))
+            log.exception("not collected", point=point)
+        return False
+
+    def _not_reached(self, point: str, cause: str) -> None:
+        if point in self.points:
+            self.points[point].reached, self.points[point].last_error = False, cause
 
     # ---- reports and usage
 
@@ -334,7 +355,7 @@ class Agent:
         deadline_us = self._now_us() + self.times.report_us
         while not self.side.news and self._now_us() < deadline_us:
             self._report_wake.clear()
-            await _wait(self._report_wake, (deadline_us - self._now_us()) / 1e6)
+            await wait(self._report_wake, (deadline_us - self._now_us()) / 1e6)
 
     async def _send(self, topic: str, value: bytes) -> None:
         try:
@@ -406,15 +427,8 @@ class Agent:
             "point": point,
             "ok": state.reached,
             "error": state.last_error if not state.reached else "",
+            "resets": state.resets,
             "accepted_age_ms": None if since_us is None else since_us // 1_000,
             "session_left_ms": max(0, state.session_left_us - (since_us or 0)) // 1_000,
             "consent_left_ms": max(0, consent_left_us if state.consent_extended_at_us else 0) // 1_000,
         }
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event or for the time to pass."""
-    try:
-        await asyncio.wait_for(event.wait(), max(0.0, seconds))
-    except TimeoutError:
-        pass

@@ -13,11 +13,12 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 
 import structlog
 
 from global_sync import codec
+from global_sync.loops import end, keep_running, wait
 from global_sync.policy import LeaderPolicy
 from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.messages import Beat, Mark, Record
@@ -26,6 +27,7 @@ from global_sync.transport.base import (
     LOG,
     REPORTS,
     Message,
+    Reader,
     RecordsMissed,
     Start,
     Transport,
@@ -82,6 +84,7 @@ class Leader:
         self._caught_up = False
         self._led_epoch = 0
         self._log_from: Start = "earliest"
+        self._log_reader: Reader | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -98,28 +101,16 @@ class Leader:
             self._takeover_loop,
             self._desk_loop,
         ]
-        self._tasks = [asyncio.create_task(self._forever(loop), name=loop.__name__) for loop in loops]
+        self._tasks = [keep_running(loop, (TransportUnavailable,)) for loop in loops]
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _forever(self, loop: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                await loop()
-            except TransportUnavailable as error:
-                log.info("waiting", loop=loop.__name__, error=str(error))
-            except Exception:
-                log.exception("loop failed, starting it again", loop=loop.__name__)
-            await asyncio.sleep(0.1)
+        await end(self._tasks)
 
     # ---- reading
 
     async def _log_loop(self) -> None:
         self._caught_up = False
-        reader = await self._transport.reader(LOG, self._log_from)
+        reader = self._log_reader = await self._transport.reader(LOG, self._log_from)
         try:
             end = await reader.end_offset()
             while True:
@@ -134,7 +125,7 @@ class Leader:
             log.warning("records missed, following the log from its snapshot")
             self._begin_anew()
         finally:
-            self._caught_up = False
+            self._caught_up, self._log_reader = False, None
             await reader.close()
 
     def _begin_anew(self) -> None:
@@ -147,15 +138,13 @@ class Leader:
 
     def _take(self, message: Message) -> None:
         try:
-            records = codec.decode_records(message.value)
-        except codec.MalformedRecord as error:
-            # A candidate that does not understand all of the log must not lead: it would count too little.
+            for record in codec.decode_records(message.value):
+                self._take_record(record, message.offset)
+        except Exception:
+            # A candidate that did not take in all of the log must not lead: it would count too little.
             self.malformed += 1
-            log.error("record not understood, this candidate will not lead", error=str(error))
             self._begin_anew()
-            return
-        for record in records:
-            self._take_record(record, message.offset)
+            log.exception("record not understood, this candidate will not lead", offset=message.offset)
 
     def _take_record(self, record: Record, offset: int) -> None:
         now_us = self._now_us()
@@ -201,19 +190,33 @@ class Leader:
     # ---- leading
 
     async def _takeover_loop(self) -> None:
-        beat_us = self._times.beat_us
-        patience_us = (SILENCE_BEATS + self._rank) * beat_us
         while True:
-            await asyncio.sleep(beat_us / 4e6)
-            silent_us = self._now_us() - self.heard_us
-            if self.side.active or not self._caught_up or self.malformed or silent_us < patience_us:
-                continue
-            self.takeovers += 1
-            self.heard_us = self._now_us()  # wait as long again before the next try
-            mark = self.side.take_over(self._now_us(), secrets.token_hex(16))
-            log.info("taking over", candidate=self.candidate, epoch=mark.epoch, silent_ms=silent_us // 1_000)
-            self._waiting.clear()
-            self._append([mark])
+            await asyncio.sleep(self._times.beat_us / 4e6)
+            # Asked twice: a beat may come in while the log's end is looked up.
+            if self._is_leaderless() and await self._has_read_everything() and self._is_leaderless():
+                self._take_over()
+
+    def _is_leaderless(self) -> bool:
+        patience_us = (SILENCE_BEATS + self._rank) * self._times.beat_us
+        may_lead = self._caught_up and not self.malformed and not self.side.active
+        return may_lead and self._now_us() - self.heard_us >= patience_us
+
+    def _take_over(self) -> None:
+        silent_ms = (self._now_us() - self.heard_us) // 1_000
+        self.takeovers += 1
+        self.heard_us = self._now_us()  # wait as long again before the next try
+        mark = self.side.take_over(self._now_us(), secrets.token_hex(16))
+        log.info("taking over", candidate=self.candidate, epoch=mark.epoch, silent_ms=silent_ms)
+        self._waiting.clear()
+        self._append([mark])
+
+    async def _has_read_everything(self) -> bool:
+        """Silence counts only on a link that works: else a MARK would wait for it to heal, and depose a leader."""
+        reader = self._log_reader
+        try:
+            return reader is not None and reader.next_offset >= await reader.end_offset()
+        except TransportUnavailable:
+            return False
 
     async def _beat_loop(self) -> None:
         while True:
@@ -227,7 +230,7 @@ class Leader:
             if self.side.active and not self._waiting:
                 self._lead()
             self._policy_wake.clear()
-            await _wait(self._policy_wake, POLICY_INTERVAL_S)
+            await wait(self._policy_wake, POLICY_INTERVAL_S)
             await asyncio.sleep(POLICY_INTERVAL_S / 3)
 
     def _lead(self) -> None:
@@ -295,10 +298,3 @@ class Leader:
             "violations": self.side.evidence.total,
             "caught_up": self._caught_up,
         }
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), max(0.0, seconds))
-    except TimeoutError:
-        pass

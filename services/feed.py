@@ -120,6 +120,10 @@ class Feed:
                 except ValueError as error:
                     state.malformed += 1
                     log.warning("malformed record", topic=topic, offset=message.offset, error=str(error))
+                except Exception:
+                    # One record that nobody foresaw must not end the reading of all topics.
+                    state.malformed += 1
+                    log.exception("record not taken", topic=topic, offset=message.offset)
 
 
 def _note(state: TopicState, topic: str, error: Exception) -> None:

@@ -117,6 +117,8 @@ class LeaderSide(LeaderState):
             self.trim_before = self._parts.first_offset
 
     def _activate(self, now_us: int) -> None:
+        if not self.evidence.require(self._view > self.epoch, "V4", f"MARK {self._view}", self.epoch):
+            return
         self.epoch, self.active = self._view, True
         self._lead(self._fold.copy(), now_us)
         for key, by_region in self._ledger.keys.items():
@@ -271,7 +273,7 @@ class LeaderSide(LeaderState):
 
     def beat(self, now_us: int, leave_out: Container[str] = ()) -> list[Record]:
         """The leader's clock; renews the sessions of all regions but those to be left out, if the counts fit."""
-        if not self.active:
+        if not self.active or not self.evidence.require(self.epoch == self._view, "V4", "BEAT", self._view):
             return []
         self._counts.forget_dead(now_us)
         renewals: dict[str, tuple[int, int]] = {}

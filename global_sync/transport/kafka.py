@@ -289,7 +289,8 @@ class KafkaTransport:
         )
         await _started(producer, producer.stop)
         try:
-            await asyncio.wait_for(producer.partitions_for(topic), self._options.request_timeout_ms / 1000)
+            async with asyncio.timeout(self._options.request_timeout_ms / 1000):
+                await producer.partitions_for(topic)
         except BaseException:
             await _bounded(producer.stop())
             raise

@@ -203,7 +203,8 @@ class _MemoryReader:
             if loop.time() >= end:
                 return []
             try:
-                await asyncio.wait_for(changed.wait(), max(0.0, wait_s))
+                async with asyncio.timeout(max(0.0, wait_s)):
+                    await changed.wait()
             except TimeoutError:
                 continue
 

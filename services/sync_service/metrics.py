@@ -48,6 +48,7 @@ class SyncMetrics:
         gauge("ratelimit.session.left", [self._points("session_left_ms")], "s", "Left of the session, by point")
         gauge("ratelimit.consent.left", [self._points("consent_left_ms")], "s", "Left of the consent, by point")
         gauge("ratelimit.point.reached", [self._points("ok", 1.0)], "", "1 when the point answered its last write")
+        counter("ratelimit.point.resets", [self._points("resets", 1.0)], "{reset}", "Variables lost, by point")
         gauge("ratelimit.region.lent_keys", [self._lent_keys], "{key}", "Keys of this region away from their base")
         counter("ratelimit.records_refused", [self._leader("violations")], "{record}", "Refused by an invariant")
         gauge("ratelimit.leader.leading", [self._leader("leading")], "", "1 when this candidate leads")

@@ -1,0 +1,182 @@
+"""Agent and leader on the in-memory transport: what happens around the pure protocol when something is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from global_sync import codec
+from global_sync.agent import Agent, monotonic_us
+from global_sync.leader import Leader
+from global_sync.protocol.messages import Mark
+from global_sync.rulebook import PUT_SET, Proposal, decode_history, encode_proposal
+from global_sync.transport.base import HISTORY, LOG, PROPOSALS, RULES
+from global_sync.transport.memory import MemoryHub
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.store.memory import MemoryStore
+
+TIMES = ProtocolTimes.scaled(0.1)
+DOCUMENT = {
+    "domain": "default",
+    "regions": {"a": 1, "b": 1},
+    "rules": [{"id": "r", "match": {}, "capacity": 20, "refill": "100/s", "scope": "global"}],
+}
+
+
+async def until(true: Callable[[], bool], what: str, seconds: float = 10) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while not true():  # noqa: ASYNC110 (looks from outside, as an operator would)
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"not within {seconds} s: {what}") from None
+
+
+@asynccontextmanager
+async def leaders(hub: MemoryHub, count: int) -> AsyncIterator[list[Leader]]:
+    found = [Leader(hub.transport(f"leader-{rank}"), TIMES, rank) for rank in range(count)]
+    for leader in found:
+        await leader.start()
+    try:
+        yield found
+    finally:
+        for leader in found:
+            await leader.stop()
+
+
+def agent_of(hub: MemoryHub, region: str, path: Path, store: MemoryStore | None = None) -> Agent:
+    store = store or MemoryStore(monotonic_us, TIMES, [f"{region}:1/x", f"{region}:2/x"])
+    return Agent(region, store, hub.transport(region), TIMES, path / region)
+
+
+async def propose(hub: MemoryHub, document: dict[str, object], made_from: int | None = None) -> None:
+    proposal = Proposal(id="p", domain="default", kind=PUT_SET, document=document, made_from=made_from)
+    await hub.transport("operator").send(PROPOSALS, [encode_proposal(proposal)])
+
+
+@pytest.mark.timeout(60)
+async def test_a_cut_candidate_does_not_depose_the_leader_when_its_link_heals() -> None:
+    hub = MemoryHub()
+    async with leaders(hub, 2) as (first, second):
+        await until(lambda: first.active, "somebody leads")
+        hub.cut("leader-1")
+        await asyncio.sleep(12 * TIMES.beat_us / 1e6)  # far beyond its patience
+        assert second.takeovers == 0
+        hub.heal("leader-1")
+        await asyncio.sleep(8 * TIMES.beat_us / 1e6)
+        assert first.active
+        assert first.side.epoch == 1
+
+
+@pytest.mark.timeout(60)
+async def test_a_silent_leader_is_replaced_and_steps_down_when_it_reads_the_new_mark() -> None:
+    hub = MemoryHub()
+    async with leaders(hub, 2) as (first, second):
+        await until(lambda: first.active, "somebody leads")
+        hub.cut("leader-0")
+        await until(lambda: second.active, "the other has taken over")
+        hub.heal("leader-0")
+        await until(lambda: not first.active, "the old one has stepped down")
+        assert second.active
+
+
+@pytest.mark.timeout(60)
+async def test_a_candidate_that_does_not_understand_the_log_does_not_lead() -> None:
+    hub = MemoryHub()
+    await hub.transport("x").send(LOG, [codec.encode_records([Mark(1, "n", 1)]), b'{"v": 99}'])
+    async with leaders(hub, 1) as (only,):
+        await until(lambda: only.malformed > 0, "the record was read")
+        await asyncio.sleep(8 * TIMES.beat_us / 1e6)
+        assert only.takeovers == 0
+        assert not only.active
+
+
+@pytest.mark.timeout(60)
+async def test_a_second_agent_of_a_region_waits_for_the_lock_and_then_gets_a_session(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    store = MemoryStore(monotonic_us, TIMES, ["a:1/x"])
+    async with leaders(hub, 1):
+        await propose(hub, DOCUMENT)
+        first, second = agent_of(hub, "a", tmp_path, store), agent_of(hub, "a", tmp_path, store)
+        await first.start()
+        await until(lambda: first.side.session > 0, "the first has a session")
+        await second.start()
+        await asyncio.sleep(0.5)
+        assert not second.active
+        await first.stop()
+        await until(lambda: second.side.session > first.side.session, "the standby has taken over")
+        await second.stop()
+
+
+@pytest.mark.timeout(60)
+async def test_a_deposed_agent_begins_anew_and_waits(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with leaders(hub, 1):
+        await propose(hub, DOCUMENT)
+        # Two stores, so that both hold a lock: what the lock is there to avoid, and the sessions must survive.
+        first, second = agent_of(hub, "a", tmp_path), agent_of(hub, "a", tmp_path)
+        await first.start()
+        await until(lambda: first.side.session > 0, "the first has a session")
+        identity = first.agent_id
+        await second.start()
+        await until(lambda: second.side.session > 0, "the second has a session")
+        await until(lambda: first.agent_id != identity, "the first begins anew")
+        await first.stop()
+        await second.stop()
+
+
+@pytest.mark.timeout(60)
+async def test_rules_are_decided_once_also_over_a_takeover_and_reach_the_disk(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    agent = agent_of(hub, "a", tmp_path)
+    await agent.start()
+    async with leaders(hub, 2) as (_, second):
+        await propose(hub, DOCUMENT, made_from=0)
+        await until(lambda: agent.rules.version == 1, "the rules have arrived")
+        hub.cut("leader-0")
+        await until(lambda: second.active, "takeover")
+        await propose(hub, DOCUMENT, made_from=0)  # lost: somebody was first
+        await propose(hub, DOCUMENT, made_from=1)
+        await until(lambda: agent.rules.version == 3, "the later change has arrived")
+    await agent.stop()
+    entries = [decode_history(message.value) for _, message in hub.topic(HISTORY).messages]
+    assert {entry.offset: entry.accepted for entry in entries} == {0: True, 1: False, 2: True}
+    assert next(entry for entry in entries if entry.offset == 1).conflict
+    restarted = agent_of(hub, "a", tmp_path)
+    restarted.rules.load()
+    assert restarted.rules.version == 3
+
+
+@pytest.mark.timeout(60)
+async def test_what_a_late_predecessor_overwrote_is_written_again(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with leaders(hub, 1) as (leader,):
+        await propose(hub, DOCUMENT)
+        await until(lambda: len(hub.topic(RULES).messages) == 1, "accepted")
+        stale = hub.topic(RULES).messages[0][1].value.replace(b'"epoch":1', b'"epoch":0')
+        await until(lambda: leader.active, "leading")
+        await hub.transport("zombie").send(RULES, [stale], key=b"default#0")
+        await until(lambda: len(hub.topic(RULES).messages) == 3, "written again")
+        assert hub.topic(RULES).messages[-1][1].value == hub.topic(RULES).messages[0][1].value
+
+
+@pytest.mark.timeout(60)
+async def test_the_log_is_cut_behind_a_snapshot_and_a_new_agent_starts_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("global_sync.leader.SNAPSHOT_INTERVAL_BEATS", 5)
+    hub = MemoryHub()
+    async with leaders(hub, 1):
+        await propose(hub, DOCUMENT)
+        first = agent_of(hub, "a", tmp_path)
+        await first.start()
+        await until(lambda: hub.topic(LOG).first_offset > 10, "the log was trimmed")
+        late = agent_of(hub, "b", tmp_path)
+        await late.start()
+        await until(lambda: late.side.session > 0 and late.side.bases == {"default": 5000}, "the late one is in")
+        await first.stop()
+        await late.stop()
