@@ -30,7 +30,8 @@ down: setup  ## end what `make up` started
 status: setup  ## what runs of it
 	@$(RUN) -m infra.local status $(ARGS)
 
-test: services  ## install what the tests need, and run them
+test: setup  ## install what the tests need, and run them
+	@$(RUN) -m infra.install redis kafka chromium
 	$(RUN) -m pytest $(TESTS)
 
 test-unit: setup  ## only the tests that need neither Redis nor Kafka

@@ -1,4 +1,4 @@
-"""Finds what the project runs beside Python, or installs it: Redis 7 or newer, and a Kafka.
+"""Finds what the project runs beside Python, or installs it: Redis 7 or newer, a Kafka; Chromium for tests.
 
 Idempotent, and quick when everything is there.  What is fetched lies in ``.cache`` of the source tree (or where
 APPORTION_CACHE says), never in the system, except Debian packages when we are root.  No system service is started.
@@ -335,12 +335,27 @@ def _noida(say: Say) -> KafkaChoice:
     return KafkaChoice("noida", noida=program)
 
 
+# ---- a browser, for the tests of pages
+
+
+def chromium(say: Say = _quiet) -> Path:
+    """A Chromium in PATH, from the distribution if need be.  Raises InstallFailed."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None and _has_apt() and _is_root():
+        with _alone():
+            apt_install(["chromium"], say)
+        found = shutil.which("chromium")
+    if found is None:
+        raise InstallFailed("the tests of the dashboard's page need chromium in PATH")
+    return Path(found)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """``python -m infra.install [redis] [kafka]``: install, progress on stderr; 1 when something is missing."""
+    """``python -m infra.install [redis] [kafka] [chromium]``: progress on stderr; 1 when something is missing."""
     wanted = list(sys.argv[1:] if arguments is None else arguments) or ["redis", "kafka"]
-    unknown = set(wanted) - {"redis", "kafka"}
+    unknown = set(wanted) - {"redis", "kafka", "chromium"}
     if unknown:
-        print(f"unknown: {' '.join(sorted(unknown))}; known: redis kafka", file=sys.stderr)
+        print(f"unknown: {' '.join(sorted(unknown))}; known: redis kafka chromium", file=sys.stderr)
         return 2
 
     def say(message: str) -> None:
@@ -352,6 +367,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "kafka" in wanted:
             choice = kafka(say, last_resort=False)
             say(f"Kafka: {choice.bootstrap or choice.libs}")
+        if "chromium" in wanted:
+            say(f"Chromium: {chromium(say)}")
     except InstallFailed as error:
         say(str(error))
         return 1

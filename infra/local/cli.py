@@ -56,6 +56,9 @@ def up(
         float | None, typer.Option(help="The share protocol's times by this; 0.33 is the least that stays calm.")
     ] = None,
     rules: Annotated[Path | None, typer.Option(help="Rules to load (YAML).", exists=True, dir_okay=False)] = None,
+    stand_in: Annotated[
+        bool, typer.Option(help="Where Apache Kafka cannot be had, use noida-db, which keeps nothing safe.")
+    ] = True,
     traffic: Annotated[bool, typer.Option(help="Send checks that follow the sun around the regions.")] = True,
 ) -> None:
     """Start everything, show the addresses, and wait for Ctrl-C (or return, with --detach)."""
@@ -67,7 +70,13 @@ def up(
     try:
         with told_errors():
             layout = local.up(
-                directory, base_port=base_port, time_scale=scale, rules=rules, traffic=traffic, say=steps
+                directory,
+                base_port=base_port,
+                time_scale=scale,
+                rules=rules,
+                traffic=traffic,
+                say=steps,
+                last_resort=stand_in,
             )
         is_up = True
         _show_addresses(layout)
