@@ -22,7 +22,7 @@ from regional_limiter.model.errors import ApportionError
 from regional_limiter.model.share import ProtocolTimes
 
 SECRET_BYTES_LEAST = 16
-"""The key secret is a SipHash key: 128 bits or more."""
+"""The key secret keys a hash (BLAKE2b): 128 bits or more."""
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Host = Annotated[str, StringConstraints(min_length=1, max_length=253)]
