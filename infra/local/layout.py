@@ -23,7 +23,7 @@ REGIONS_MOST = 5
 PORTS = 200
 """A local system uses ports base .. base + PORTS - 1."""
 
-DEADLINES = {"store_deadline_ms": 50, "deadline_ms": 80}
+DEADLINES = {"store_deadline_ms": 25, "deadline_ms": 35}
 """Some 35 processes on two cores wait for each other longer than a real region's 8 and 15 ms."""
 
 DEFAULT_REGIONS = ("us-east", "eu-west", "ap-south")
@@ -164,9 +164,7 @@ class Layout:
                 "check_api": {
                     "host": HOST,
                     "ports": self.node_ports(region),
-                    # Some forty processes share this machine: Redis waits for its turn longer than in production.
-                    "store_deadline_ms": 20,
-                    "deadline_ms": 30,
+                    **DEADLINES,
                 },
                 "sync": {"host": HOST, "port": self.sync_port(region), "rank": self.regions.index(region)},
             }

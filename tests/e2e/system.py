@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,17 @@ class LocalSystem:
         status: dict[str, Any] = json.loads(self.cli("status", "--json"))
         return status
 
+    @cached_property
+    def addresses(self) -> dict[str, Any]:
+        """The status as it was at first: addresses do not change."""
+        return self.status()
+
     def nodes(self, *regions: str) -> list[str]:
-        status = self.status()["regions"]
-        return [url for region in regions for url in status[region]["nodes"]]
+        return [url for region in regions for url in self.addresses["regions"][region]["nodes"]]
 
     def sync_view(self, region: str) -> dict[str, Any]:
         """What the region's sync service says of itself."""
-        url = self.status()["regions"][region]["sync"]
+        url = self.addresses["regions"][region]["sync"]
         view: dict[str, Any] = self.http.get(f"{url}/v1/region").raise_for_status().json()
         return view
 
@@ -95,7 +100,7 @@ def local_system(directory: Path, base_port: int, scale: float) -> Iterator[Loca
     rules = Path(__file__).with_name("rules.yaml")
     try:
         system.cli(
-            *("up", "--detach", "--no-traffic", "--base-port", str(base_port)),
+            *("up", "--detach", "--no-traffic", "--no-stand-in", "--base-port", str(base_port)),
             *("--scale", str(scale), "--rules", str(rules)),
             timeout_s=240,
         )

@@ -15,7 +15,7 @@ def limits_seen(system: LocalSystem, nodes: list[str]) -> set[int]:
 
 
 def test_a_raised_rule_is_enforced_on_every_node_within_two_seconds(fast_system: LocalSystem) -> None:
-    control, nodes = fast_system.status()["control_api"], fast_system.nodes(*REGIONS)
+    control, nodes = fast_system.addresses["control_api"], fast_system.nodes(*REGIONS)
     first = nodes[0]
     body = {"client_key": "raise-me", "resource": "POST /raised"}
     used = [fast_system.http.post(f"{first}/v1/check", json=body).json()["allowed"] for _ in range(6)]
@@ -32,7 +32,7 @@ def test_a_raised_rule_is_enforced_on_every_node_within_two_seconds(fast_system:
 
 
 def test_two_operators_do_not_overwrite_each_other(fast_system: LocalSystem) -> None:
-    control = fast_system.status()["control_api"]
+    control = fast_system.addresses["control_api"]
     seen = fast_system.http.get(f"{control}/rules/hundred")
     tag = seen.headers["ETag"]
     rule = {"match": {"resource": "POST /once"}, "capacity": 100, "refill": "2/day"}
@@ -43,7 +43,7 @@ def test_two_operators_do_not_overwrite_each_other(fast_system: LocalSystem) -> 
 
 
 def test_a_broken_set_is_refused_with_every_fault_and_the_old_one_stays(fast_system: LocalSystem) -> None:
-    control, nodes = fast_system.status()["control_api"], fast_system.nodes(*REGIONS)
+    control, nodes = fast_system.addresses["control_api"], fast_system.nodes(*REGIONS)
     before = fast_system.http.get(f"{control}/rulesets/default")
     broken = {
         "domain": "default",

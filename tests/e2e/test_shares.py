@@ -26,7 +26,7 @@ class Run:
     def __init__(self, system: LocalSystem, client: str) -> None:
         self.began = time.monotonic()
         self.records: dict[str, list[CheckRecord]] = {region: [] for region in REGIONS}
-        self._urls = {region: system.status()["regions"][region]["nodes"] for region in REGIONS}
+        self._urls = {region: system.nodes(region) for region in REGIONS}
         self._client = client
 
     async def drive(self, rates: dict[str, float], seconds: float) -> tuple[float, float]:
@@ -151,7 +151,7 @@ async def test_a_killed_coordinator_is_replaced_and_shares_stay(fast_system: Loc
         assert after >= 90
         assert run.rate(hot, end - 3, end) >= 90
     finally:
-        fast_system.cli("up", "--detach", "--no-traffic")  # brings back what is missing
+        fast_system.cli("up", "--detach", "--no-traffic", "--no-stand-in")  # brings back what is missing
         fast_system.settle()
 
 
