@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -26,12 +27,28 @@ class RedisServer:
         self.port = 0
 
     def __enter__(self) -> RedisServer:
+        try:
+            return self._start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    def _start(self) -> RedisServer:
+        for port in _free_ports():
+            if self._starts_on(port):
+                self.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+                self._wait("serves its slots", lambda: self.client.set("x", 1) and bool(self.client.delete("x")))
+                return self
+        raise AssertionError(f"no redis-server could be started on {PORTS}: {self._log()}")
+
+    def _starts_on(self, port: int) -> bool:
+        """False: somebody else took the port between our look and the start."""
         binary = shutil.which("redis-server")
         assert binary is not None, "redis-server is not installed"
-        self.port = _free_port()
+        self.port = port
         settings = {
-            "port": self.port,
-            "cluster-port": self.port + BUS_ABOVE,
+            "port": port,
+            "cluster-port": port + BUS_ABOVE,
             "bind": "127.0.0.1",
             "dir": self._directory,
             "cluster-enabled": "yes",
@@ -46,11 +63,13 @@ class RedisServer:
         for name, value in settings.items():
             command += [f"--{name}", str(value)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        self.client = redis.Redis(port=self.port, socket_timeout=5)
-        self._wait("answers", lambda: bool(self.client.ping()))
-        self.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        self._wait("serves its slots", lambda: self.client.set("x", 1) and bool(self.client.delete("x")))
-        return self
+        self.client = redis.Redis(port=port, socket_timeout=5)
+        try:
+            self._wait("is ours", lambda: self.client.info("server")["process_id"] == self.pid)
+        except _Ended:
+            self.client.close()
+            return False
+        return True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -78,11 +97,12 @@ class RedisServer:
         assert isinstance(reply, list)
         return reply
 
-    def _wait(self, what: str, holds) -> None:  # type: ignore[no-untyped-def]
+    def _wait(self, what: str, holds: Callable[[], bool]) -> None:
         end = time.monotonic() + 10
         while time.monotonic() < end:
             assert self._process is not None
-            assert self._process.poll() is None, f"redis-server ended: {(self._directory / 'log').read_text()}"
+            if self._process.poll() is not None:
+                raise _Ended(f"redis-server ended: {self._log()}")
             try:
                 if holds():
                     return
@@ -91,8 +111,16 @@ class RedisServer:
             time.sleep(0.02)
         raise AssertionError(f"redis-server on {self.port}: never {what}")
 
+    def _log(self) -> str:
+        path = self._directory / "log"
+        return path.read_text()[-2000:] if path.exists() else "no log"
 
-def _free_port() -> int:
+
+class _Ended(AssertionError):
+    """The process is gone."""
+
+
+def _free_ports() -> Iterator[int]:
     for port in PORTS:
         try:
             for candidate in (port, port + BUS_ABOVE):
@@ -100,5 +128,4 @@ def _free_port() -> int:
                     probe.bind(("127.0.0.1", candidate))
         except OSError:
             continue
-        return port
-    raise AssertionError(f"no free port in {PORTS}")
+        yield port
