@@ -24,6 +24,7 @@ KEYS_A_RULE = 8
 KEYS_TRACKED = 2_000
 SMOOTHING = 0.2
 RULES_SHOWN = 100
+DIRECT_AFTER_MS = 1_500
 
 
 class Board:
@@ -68,6 +69,7 @@ class Board:
         now_ms = self._now_ms()
         changed = self._renew_rules()
         regions = self.picture.health(self._probes(), now_ms)
+        self._ask_silent_ones(now_ms)
         names = [region.name for region in regions]
         self._status = self._status_frame(regions, now_ms)
         busiest = self._busiest(names, now_ms)
@@ -98,6 +100,16 @@ class Board:
         return self.history.columns(rule, key, [region["name"] for region in self._status.get("regions", [])])
 
     # ---- parts of a frame
+
+    def _ask_silent_ones(self, now_ms: int) -> None:
+        """What a region counts while it is cut off from Kafka: its agent may still answer directly."""
+        for region, probe in self._probes().items():
+            silent_ms = self.rates.silent_ms(region, now_ms)
+            if probe.agent is not None and (silent_ms is None or silent_ms > DIRECT_AFTER_MS):
+                try:
+                    self.rates.take(usage_document(msgspec.json.encode(probe.agent)), probe.at_ms)
+                except ValueError:
+                    continue  # another version's view
 
     def _renew_rules(self) -> bool:
         versions = {domain: known.version for domain, known in self.book.sets().items()}

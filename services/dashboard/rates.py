@@ -62,8 +62,10 @@ class UsageRates:
         known.keys = _rates(known.last.keys, new.keys, elapsed_ms)
         known.last, known.heard_ms = new, now_ms
 
-    def regions(self) -> list[str]:
-        return sorted(self._regions)
+    def silent_ms(self, region: str, now_ms: int) -> int | None:
+        """Since a region's last message that counted; None before the first."""
+        known = self._regions.get(region)
+        return None if known is None else now_ms - known.heard_ms
 
     def rule(self, region: str, name: str, now_ms: int) -> Rate | None:
         """Of ``domain/rule``; (0, 0) when the region speaks but not of this rule, None when it is silent."""

@@ -21,14 +21,16 @@ const timeAxis = () =>
     size: 26,
   });
 
+const lastSeconds = (end, spanS) => [end - spanS, end];
+
 function base(width, spanS) {
   return {
     width,
     height: HEIGHT,
     legend: { show: false },
-    padding: [8, 8, 0, 0],
+    padding: [8, 24, 0, 0],
     cursor: { drag: { x: false, y: false }, points: { size: 6 }, y: false },
-    scales: { x: { time: true, range: (_plot, min, max) => [max === null ? 0 : max - spanS, max ?? spanS] } },
+    scales: { x: { time: true, range: (_plot, _min, max) => lastSeconds(max ?? Date.now() / 1000, spanS) } },
   };
 }
 

@@ -13,6 +13,7 @@ from global_sync.rulebook import PUT_SET, Proposal, Rulebook, encode_state
 from global_sync.transport.base import LOG, RULES, USAGE, Message
 from global_sync.transport.memory import MemoryHub
 from services.dashboard.board import KEYS_A_RULE, Board
+from services.probes import RegionProbe
 from tests.unit.control_api.conftest import hub_settings
 
 START_MS = 1_800_000_000_000
@@ -30,7 +31,8 @@ class World:
     def __init__(self) -> None:
         self.now_ms = START_MS
         settings = hub_settings()
-        self.board = Board(MemoryHub().transport("x"), settings, dict, now_ms=lambda: self.now_ms)
+        self.probes: dict[str, RegionProbe] = {}
+        self.board = Board(MemoryHub().transport("x"), settings, lambda: self.probes, now_ms=lambda: self.now_ms)
         for topic in self.board.feed.topics.values():
             topic.caught_up.set()
         self.seen = 0
@@ -47,6 +49,9 @@ class World:
             self.tell(RULES, value)
 
     def usage(self, region: str, keys: dict[str, tuple[int, int]], *, session_ms: int = 10_000) -> None:
+        self.tell(USAGE, msgspec.json.encode(self.view(region, keys, session_ms)))
+
+    def view(self, region: str, keys: dict[str, tuple[int, int]], session_ms: int = 10_000) -> dict[str, Any]:
         totals = {key: [allowed, denied, allowed, denied, 0] for key, (allowed, denied) in keys.items()}
         rule = [sum(column) for column in zip(*totals.values(), strict=True)]
         point = {"point": "p", "ok": True, "session_left_ms": session_ms, "consent_left_ms": session_ms + 10_000}
@@ -55,7 +60,7 @@ class World:
             "keys": {key: {"share": None, "want": 700, "totals": values} for key, values in totals.items()},
             "points": [point], "bases": {"d": 5000}, "rules_version": 1,
         }  # fmt: skip
-        self.tell(USAGE, msgspec.json.encode(document))
+        return document
 
     def tick(self) -> dict[str, Any]:
         frame: dict[str, Any] = json.loads(self.board.tick())
@@ -144,3 +149,17 @@ def test_before_anything_is_known_a_new_tab_gets_a_whole_frame() -> None:
     hello = json.loads(World().board.hello())
     assert [region["link"] for region in hello["status"]["regions"]] == ["unknown", "unknown"]
     assert (hello["rules"], hello["history"]) == ([], {})
+
+
+def test_a_region_that_is_cut_off_from_kafka_still_shows_what_it_counts_when_it_answers_directly() -> None:
+    world = World()
+    world.rules()
+    world.usage("us-east", {key("k"): (0, 0)})
+    for second in range(1, 12):
+        world.now_ms = START_MS + second * 1000
+        agent = world.view("us-east", {key("k"): (30 * second, 0)})
+        world.probes = {"us-east": RegionProbe((), agent, None, world.now_ms)}
+        frame = world.tick()
+    region = frame["status"]["regions"][0]
+    assert (region["name"], region["link"], region["allowed_per_s"]) == ("us-east", "cut", 30.0)
+    assert frame["points"]["d/g"]["total"]["a"] == 30.0
