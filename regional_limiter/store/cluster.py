@@ -28,7 +28,8 @@ _NODES: Final = pack("CLUSTER", "NODES")
 _ELSEWHERE: Final = frozenset(("READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN"))
 _NOT_RUN: Final = _ELSEWHERE | {"MOVED", "ASK", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "NOAUTH", "NOPERM"}
 _LOG_EVERY_S: Final = 1.0
-_UNKNOWN_FUNCTION: Final = "Function not found"
+# At its start only: an error that quotes a caller's text must not prove that nothing ran.
+_UNKNOWN_FUNCTION: Final = "ERR Function not found"
 
 Load = Callable[[str, float], Awaitable[None]]
 """Load the function library at an address within so many seconds."""
@@ -160,7 +161,7 @@ class Cluster:
                 return reply
             text = str(reply)
             kind, _, rest = text.partition(" ")
-            if _UNKNOWN_FUNCTION in text and load is not None and not loaded:
+            if text.startswith(_UNKNOWN_FUNCTION) and load is not None and not loaded:
                 loaded = True
                 await load(address, end - monotonic())
             elif kind in ("MOVED", "ASK") and slot is not None and not redirected:
@@ -202,7 +203,7 @@ class Cluster:
         if kind in _ELSEWHERE or kind == "MOVED":
             self.want_refresh()
         self._log_seldom(address, f"refused a call: {text[:300]}")
-        if kind in _NOT_RUN or _UNKNOWN_FUNCTION in text:
+        if kind in _NOT_RUN or text.startswith(_UNKNOWN_FUNCTION):
             return StoreUnavailable(kind.lower() if kind in _NOT_RUN else "no_function", may_have_run=False)
         return StoreUnavailable("error")
 
