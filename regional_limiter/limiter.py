@@ -222,7 +222,8 @@ class Limiter:
             self._decide_locally(plan, calls, verdicts, failed)
         complete = [verdict for verdict in verdicts if verdict is not None]
         assert len(complete) == len(calls)
-        if alone and not complete[0].allowed:
+        # A limit that was raised while the store was asked must not meet the denial of the old one.
+        if alone and not complete[0].allowed and plan.generation == self._planner.generation:
             self._denials.remember(calls[0], complete[0], asked_us)
         if cost > 0 and len(plan.groups) > 1 and not all(verdict.allowed for verdict in complete):
             self._give_back(decided, calls, complete, request_id)

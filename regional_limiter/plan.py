@@ -77,12 +77,16 @@ def _sharing(rule: Rule) -> Sharing:
 
 
 class Plan:
-    """The steps of a check in the order of the set, and their places grouped by call."""
+    """The steps of a check in the order of the set, and their places grouped by call.
 
-    __slots__ = ("_base", "_base_version", "groups", "steps")
+    ``generation``: which rules and bases it was made from; see :attr:`Planner.generation`.
+    """
 
-    def __init__(self, steps: tuple[Step, ...], base_version: int, base: int) -> None:
+    __slots__ = ("_base", "_base_version", "generation", "groups", "steps")
+
+    def __init__(self, steps: tuple[Step, ...], base_version: int, base: int, generation: int) -> None:
         self.steps = steps
+        self.generation = generation
         self.groups = engine.groups([step.key for step in steps]) if steps else []
         self._base_version = base_version
         self._base = base
@@ -101,11 +105,14 @@ class Planner:
         self._domains: Mapping[str, DomainRules] = {}
         self._base_version = 0
         self._bases: Mapping[str, int] = {}
+        self.generation = 0
+        """Grows with every change of rules or bases: a plan of another generation is out of date."""
 
     def use(self, domains: Mapping[str, DomainRules], base_version: int, bases: Mapping[str, int]) -> None:
         """Plan by these rules and bases from now on (a domain without a base has base 0)."""
         self._domains, self._base_version, self._bases = domains, base_version, bases
         self._plans = {}
+        self.generation += 1
 
     def plan(self, check: Check) -> Plan:
         identity = (check.domain, frozenset(check.attributes.items()))
@@ -125,7 +132,7 @@ class Planner:
                 key = bucket_key(rule, attributes, self._secret)
                 key_hash = blake2b(key.encode(), digest_size=8, key=self._secret[:64]).digest()
                 steps.append(Step(rule, domain, key, key_hash))
-        return Plan(tuple(steps), self._base_version, self._bases.get(check.domain, 0))
+        return Plan(tuple(steps), self._base_version, self._bases.get(check.domain, 0), self.generation)
 
 
 def validate(check: Check) -> None:

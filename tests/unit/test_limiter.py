@@ -136,6 +136,20 @@ async def test_a_denial_does_not_outlive_a_refund_or_a_raised_limit(tmp_path: Pa
         assert (await limiter.check(check())).allowed
 
 
+async def test_a_denial_that_was_under_way_while_the_limit_was_raised_is_not_remembered(tmp_path: Path) -> None:
+    store = FakeStore(default=deny(60_000), stuck=asyncio.Event())
+    async with running(store, tmp_path, blob_of(rule("a"), version=1), deadline_s=5) as limiter:
+        asked = asyncio.create_task(limiter.check(check()))
+        await until(lambda: bool(store.checks), store)
+        store.blob, store.reply = blob_of(rule("a", capacity=99), version=2), TouchReply(0, 2, -1, {}, 1)
+        await until(lambda: limiter.status().rules_version == 2, store)
+        assert store.stuck is not None
+        store.stuck.set()
+        assert not (await asked).allowed
+        store.default = allow()
+        assert (await limiter.check(check())).allowed
+
+
 # ---- without the store
 
 
