@@ -14,7 +14,7 @@ import pytest
 
 from services.cli.drive import CheckRecord, drive
 from tests.e2e.bound import rate_between, worst_excess
-from tests.e2e.system import REGIONS, LocalSystem, wait_for
+from tests.e2e.system import REGIONS, LocalSystem
 
 BURST, RATE, BASE_RATE = 20, 100, 100 / 3
 SESSION_S, CONSENT_S = 20 / 3, 10.0
@@ -52,6 +52,15 @@ class Run:
 
     def rate(self, region: str, start: float, end: float) -> float:
         return rate_between(self.admitted([region]), start, end)
+
+    def timeline(self) -> str:
+        """Allowed checks by second, region by region: what to look at when an expectation fails."""
+        seconds = range(int(max((at for _, at in self.admitted()), default=0)) + 1)
+        rows = [
+            f"{region:>9} " + " ".join(f"{self.rate(region, second, second + 1):3.0f}" for second in seconds)
+            for region in REGIONS
+        ]
+        return "\n".join(["", *rows])
 
     def assert_bound(self) -> None:
         unanswered = [check for checks in self.records.values() for check in checks if check.error]
@@ -98,6 +107,7 @@ async def test_a_cut_region_goes_lease_floor_base_while_the_others_lend_on(fast_
     others_served = [run.rate(region, cut_at + 1, ends_at + 8) for region in others]
     back = run.rate("us-east", healed_at + 5, end)
     print(f"lease {lease:.1f}/s, floor {floor:.1f}/s, base {base:.1f}/s, others {others_served}, back {back:.1f}/s")
+    print(f"cut at {cut_at:.1f}, healed at {healed_at:.1f}", run.timeline())
     run.assert_bound()
     assert lease >= 50  # it keeps what it held
     assert floor <= 0.1 * BASE_RATE
@@ -134,25 +144,31 @@ async def test_a_killed_coordinator_is_replaced_and_shares_stay(fast_system: Loc
     epoch = fast_system.sync_view(leader)["leader"]["epoch"]
     pid = fast_system.status()["regions"][leader]["sync_pid"]
     run = Run(fast_system, "coordinator-killed")
-    traffic = asyncio.create_task(run.drive({hot: 150}, 16))
+    traffic = asyncio.create_task(run.drive({hot: 150}, 14))
     await asyncio.sleep(5)
     fast_system.kill(pid)
     killed_at = time.monotonic() - run.began
+    await asyncio.sleep(4)
+    took_over = _leads(fast_system, leader, epoch)
     start, end = await traffic
-    try:
-        before = run.rate(hot, start + 3, killed_at)
-        after = run.rate(hot, killed_at, killed_at + 2)
-        took_over_s = await asyncio.to_thread(wait_for, lambda: _leads(fast_system, leader, epoch), 20, "takeover")
-        print(
-            f"before {before:.1f}/s, two seconds after {after:.1f}/s; taken over {took_over_s:.1f} s after the run"
-        )
-        run.assert_bound()
-        assert before >= 90
-        assert after >= 90
-        assert run.rate(hot, end - 3, end) >= 90
-    finally:
-        fast_system.cli("up", "--detach", "--no-traffic", "--no-stand-in")  # brings back what is missing
-        fast_system.settle()
+    # The killed process was its region's agent, too: the next leader cannot reach that region, so its base is its
+    # own again, at once.  A supervisor brings the process back; here it is us.
+    fast_system.cli("up", "--detach", "--no-traffic", "--no-stand-in")
+    await asyncio.to_thread(fast_system.settle)
+    back_start, back_end = await run.drive({hot: 150}, 6)
+    before, after = run.rate(hot, start + 3, killed_at), run.rate(hot, killed_at, killed_at + 1)
+    alone, back = run.rate(hot, end - 4, end), run.rate(hot, back_start + 3, back_end)
+    print(
+        f"before {before:.1f}/s, the second after {after:.1f}/s, without that region's agent {alone:.1f}/s,"
+        f" with it {back:.1f}/s",
+        run.timeline(),
+    )
+    run.assert_bound()
+    assert took_over
+    assert before >= 90
+    assert after >= 90
+    assert alone >= 0.95 * 2 * BASE_RATE
+    assert back >= 90
 
 
 def _leads(system: LocalSystem, killed: str, epoch: int) -> bool:
