@@ -21,7 +21,8 @@ from global_sync import codec
 from global_sync.loops import end, keep_running, wait
 from global_sync.policy import LeaderPolicy
 from global_sync.protocol.leader import LeaderSide
-from global_sync.protocol.messages import Beat, Mark, Record
+from global_sync.protocol.messages import Beat, Mark, Record, Snapshot
+from global_sync.protocol.snapshots import SnapshotParts
 from global_sync.rule_desk import RuleDesk
 from global_sync.transport.base import (
     LOG,
@@ -85,6 +86,8 @@ class Leader:
         self._led_epoch = 0
         self._log_from: Start = "earliest"
         self._log_reader: Reader | None = None
+        self._history_is_whole = False
+        self._snapshot_parts = SnapshotParts()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -111,6 +114,7 @@ class Leader:
     async def _log_loop(self) -> None:
         self._caught_up = False
         reader = self._log_reader = await self._transport.reader(LOG, self._log_from)
+        self._history_is_whole = self._history_is_whole or reader.next_offset == 0
         try:
             end = await reader.end_offset()
             while True:
@@ -133,6 +137,7 @@ class Leader:
         self.candidate = secrets.token_hex(8)
         self.side = LeaderSide(self.candidate, (), self._times)
         self._log_from = "earliest"
+        self._history_is_whole, self._snapshot_parts = False, SnapshotParts()
         self._waiting.clear()
         self.desk.rest()
 
@@ -153,6 +158,8 @@ class Leader:
         self._since_snapshot += 1
         if isinstance(record, (Beat, Mark)):
             self.heard_us = now_us
+        elif isinstance(record, Snapshot) and self._snapshot_parts.add(record, offset) is not None:
+            self._history_is_whole = True
         if self.side.active and self.side.epoch != self._led_epoch:
             self._led_epoch = self.side.epoch
             self._waiting.clear()
@@ -198,7 +205,9 @@ class Leader:
 
     def _is_leaderless(self) -> bool:
         patience_us = (SILENCE_BEATS + self._rank) * self._times.beat_us
-        may_lead = self._caught_up and not self.malformed and not self.side.active
+        # Who begins in the middle of a log, and not at a snapshot, does not know what was granted before.
+        knows_all = self._caught_up and self._history_is_whole and not self.malformed
+        may_lead = knows_all and not self.side.active
         return may_lead and self._now_us() - self.heard_us >= patience_us
 
     def _take_over(self) -> None:
@@ -297,4 +306,6 @@ class Leader:
             "reports_taken": self.reports_taken,
             "violations": self.side.evidence.total,
             "caught_up": self._caught_up,
+            "history_is_whole": self._history_is_whole,
+            "waiting_for_bases": self.side.waiting_for_bases() if self.side.active else {},
         }

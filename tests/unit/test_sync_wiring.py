@@ -96,6 +96,18 @@ async def test_a_candidate_that_does_not_understand_the_log_does_not_lead() -> N
 
 
 @pytest.mark.timeout(60)
+async def test_a_candidate_that_begins_in_the_middle_of_a_log_does_not_lead() -> None:
+    hub = MemoryHub()
+    for number in range(3):
+        await hub.transport("x").send(LOG, [codec.encode_records([Mark(number + 1, "n", 1)])])
+    hub.topic(LOG).trim(2)  # by retention, say: there is no snapshot where it begins
+    async with leaders(hub, 1) as (only,):
+        await until(lambda: only.view()["caught_up"] is True, "the log was read")
+        await asyncio.sleep(8 * TIMES.beat_us / 1e6)
+        assert only.takeovers == 0
+
+
+@pytest.mark.timeout(60)
 async def test_a_second_agent_of_a_region_waits_for_the_lock_and_then_gets_a_session(tmp_path: Path) -> None:
     hub = MemoryHub()
     store = MemoryStore(monotonic_us, TIMES, ["a:1/x"])
