@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import structlog
 
 from global_sync.rulebook import RulesFold
-from regional_limiter.model.errors import InvalidRules
 from regional_limiter.model.keys import rule_of
 from regional_limiter.model.rule import Rate, Rule
-from regional_limiter.rules import parse_document
+from regional_limiter.node_files import replace_file
+from regional_limiter.rules import KnownSet, Source, encode_blob, read_blob
 
 log = structlog.get_logger(__name__)
 
 
 class RegionRules:
-    """Folds the rules topic; ``settle`` makes what was folded the rules in force, once it is whole and valid."""
+    """Folds the rules topic; ``settle`` makes what was folded the rules in force.
+
+    A domain whose set is wrong keeps the one before, and no other domain back.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._fold = RulesFold()
         self._blob = b""
+        self._sets: Mapping[str, KnownSet] = {}
         self._rules: dict[tuple[str, str], Rule] = {}
         self.version = -1
         self.refused = 0
@@ -46,25 +49,27 @@ class RegionRules:
         version = max((state.version for state in states.values()), default=-1)
         if version <= self.version:
             return False
-        sets = {domain: {"version": state.version, "document": state.document} for domain, state in states.items()}
-        blob = msgspec.json.encode({"version": version, "sets": sets})
-        if not self._use(blob):
+        sources = {domain: Source(state.version, state.document) for domain, state in states.items()}
+        if not self._use(encode_blob(version, sources)):
             return False
-        write_whole(self._path, blob)
+        replace_file(self._path, self._blob)
         return True
 
     def _use(self, blob: bytes) -> bool:
         try:
-            content = msgspec.json.decode(blob)
-            rules: dict[tuple[str, str], Rule] = {}
-            for domain, state in content["sets"].items():
-                for rule in parse_document(state["document"]).rules:
-                    rules[domain, rule.id] = rule
-        except (msgspec.DecodeError, InvalidRules, KeyError, TypeError) as error:
+            read = read_blob(blob, self._sets)
+        except ValueError as error:
             self.refused += 1
             log.error("rules refused, the old ones stay", error=str(error))
             return False
-        self._rules, self._blob, self.version = rules, blob, int(content["version"])
+        for domain, problem in read.refused.items():
+            self.refused += 1
+            log.error("rule set refused, the old one stays", domain=domain, version=read.version, error=problem)
+        self._sets = read.sets
+        self._rules = {
+            (domain, rule.id): rule for domain, known in read.sets.items() for rule in known.rule_set.rules
+        }
+        self._blob, self.version = encode_blob(read.version, read.in_force), read.version
         return True
 
     def blob(self) -> bytes:
@@ -74,14 +79,3 @@ class RegionRules:
         """The refill of the rule that a bucket key belongs to; None when it is gone or has none."""
         rule = self._rules.get(rule_of(key))
         return rule.refill if rule else None
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file so that a reader, or a crash, sees the old content or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)

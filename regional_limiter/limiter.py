@@ -52,13 +52,17 @@ class ShardStatus:
 
 @dataclass(frozen=True, slots=True)
 class LimiterStatus:
-    """What a node tells of itself.  ``degraded``: decisions without the store, by cause.  Versions: -1 unknown."""
+    """What a node tells of itself.  ``degraded``: decisions without the store, by cause.  Versions: -1 unknown.
+
+    ``refused_domains``: domain -> why its newest rules are not in force here.
+    """
 
     rules_version: int
     base_version: int
     shards: Sequence[ShardStatus] = ()
     degraded: dict[str, int] = field(default_factory=dict)
     refused_sets: int = 0
+    refused_domains: Mapping[str, str] = field(default_factory=dict)
     refunds_dropped: int = 0
     demand_dropped: int = 0
 
@@ -141,13 +145,14 @@ class Limiter:
             ],
             degraded=dict(self._degraded),
             refused_sets=self._rules.refused_sets,
+            refused_domains=dict(self._rules.refused),
             refunds_dropped=self._refunds_dropped,
             demand_dropped=self._demand.dropped,
         )
 
     def _rules_changed(self) -> None:
         rules = self._rules
-        self._planner.use(rules.domains, max(0, rules.base_version), rules.bases)
+        self._planner.use(rules.domains, rules.refused, max(0, rules.base_version), rules.bases)
         self._denials.clear()
 
     def _beat(self) -> NodeBeat:
@@ -164,7 +169,7 @@ class Limiter:
     # ---- what callers ask
 
     async def check(self, check: Check) -> Answer:
-        """May this happen now?  Charges when it may.  Raises InvalidCheck."""
+        """May this happen now?  Charges when it may.  Raises InvalidCheck and RulesUnavailable."""
         validate(check)
         return await self._decide(check, check.cost, check.request_id)
 
@@ -176,7 +181,7 @@ class Limiter:
     async def refund(self, check: Check) -> None:
         """Give ``check.cost`` back to every bucket that the check meets.
 
-        Raises InvalidCheck, and StoreUnavailable when some of it could not be delivered.
+        Raises InvalidCheck, RulesUnavailable, and StoreUnavailable when some of it could not be delivered.
         """
         validate(check)
         plan = self._planner.plan(check)

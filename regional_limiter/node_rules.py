@@ -1,22 +1,23 @@
 """The rules and bases that a node works by: from disk at the start, then from a point that knows newer ones.  I/O.
 
 A set is taken whole or refused whole; a refused one leaves the set in force, is counted, and is not tried again
-until another version comes.  What is new is on disk before it is used, and before a beat says that it is.
+until another version comes.  A domain that was refused with nothing in force stays named: it has rules, so its
+checks must not be answered as if it had none.  What is new is on disk before it is used, and before a beat says
+that it is.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from regional_limiter.model.errors import InvalidRules, StoreUnavailable
+from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.node_files import NodeFiles
 from regional_limiter.plan import DomainRules
-from regional_limiter.rules import compile_rules, parse_document
+from regional_limiter.rules import Blob, KnownSet, compile_rules, encode_blob, read_blob
 from regional_limiter.store.base import CheckStore, TouchReply
 
 _log = logging.getLogger("apportion.node")
@@ -25,49 +26,34 @@ UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
-class _Blob:
-    version: int
+class _Read:
+    blob: Blob
     domains: dict[str, DomainRules]
-    refused: dict[str, str]
 
 
-def read_blob(blob: bytes, region: str, in_force: Mapping[str, DomainRules]) -> _Blob:
-    """Every set of a rules blob.  A domain whose set is wrong keeps the one ``in_force``.
+def _read(content: bytes, region: str, in_force: Mapping[str, DomainRules]) -> _Read:
+    """Read and compile.  Takes a second or two for a large set, so call it in a thread.
 
-    Raises ValueError when the blob is none.
+    Raises ValueError when ``content`` is no rules blob.
     """
-    try:
-        document = json.loads(blob)
-        version = int(document["version"])
-        sets = {
-            str(domain): (int(entry["version"]), entry["document"]) for domain, entry in document["sets"].items()
-        }
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a rules blob: {error!r}") from None
-    domains: dict[str, DomainRules] = {}
-    refused: dict[str, str] = {}
-    for domain, (set_version, source) in sets.items():
-        known = in_force.get(domain)
-        if known is not None and known.version == set_version:
-            domains[domain] = known
-            continue
-        try:
-            rule_set = parse_document(source)
-            if rule_set.domain != domain:
-                raise ValueError(f"the set says domain {rule_set.domain}")
-        except (InvalidRules, ValueError) as error:
-            refused[domain] = str(error)
-            if known is not None:
-                domains[domain] = known
-            continue
-        domains[domain] = DomainRules(
-            set_version,
-            rule_set,
-            compile_rules(rule_set),
-            max(1, len(rule_set.regions)),
-            rule_set.largest_share(region),
-        )
-    return _Blob(version, domains, refused)
+    known = {name: KnownSet(rules.version, rules.rule_set) for name, rules in in_force.items()}
+    blob = read_blob(content, known)
+    domains = {
+        name: in_force[name] if known.get(name) is entry else _compiled(entry, region)
+        for name, entry in blob.sets.items()
+    }
+    return _Read(blob, domains)
+
+
+def _compiled(entry: KnownSet, region: str) -> DomainRules:
+    rule_set = entry.rule_set
+    return DomainRules(
+        entry.version,
+        rule_set,
+        compile_rules(rule_set),
+        max(1, len(rule_set.regions)),
+        rule_set.largest_share(region),
+    )
 
 
 class NodeRules:
@@ -86,6 +72,8 @@ class NodeRules:
         self.base_version = UNKNOWN
         self.ever_valid = False
         self.refused_sets = 0
+        self.refused: Mapping[str, str] = {}
+        """Domain -> why its newest set is not in force."""
         self._on_change = on_change
 
     # ---- start and end
@@ -99,10 +87,13 @@ class NodeRules:
         blob = await asyncio.to_thread(self._files.read_rules)
         if blob is not None:
             try:
-                self._use(await asyncio.to_thread(read_blob, blob, self._region, {}))
-            except ValueError as error:
+                self._use(await asyncio.to_thread(_read, blob, self._region, {}))
+            except Exception as error:
+                # The point may have better ones; without any, the node is not ready.
                 self.refused_sets += 1
-                _log.error("the rules on disk cannot be used: %s", error)
+                _log.error(
+                    "the rules on disk cannot be used: %s", error, exc_info=not isinstance(error, ValueError)
+                )
 
     async def stop(self) -> None:
         tasks = [task for task in (self._learning_rules, self._learning_bases) if task is not None]
@@ -116,7 +107,7 @@ class NodeRules:
         """A touch has been answered: begin to learn what it says is newer."""
         loop = asyncio.get_running_loop()
         if reply.rules_version > self._tried_version and _idle(self._learning_rules):
-            self._learning_rules = loop.create_task(self._learn_rules(point))
+            self._learning_rules = loop.create_task(self._learn_rules(point, reply.rules_version))
         if reply.base_version > self.base_version and _idle(self._learning_bases):
             self._learning_bases = loop.create_task(self._learn_bases(reply.base_version, dict(reply.bases)))
 
@@ -127,37 +118,48 @@ class NodeRules:
             # Not on disk, so not in use either: the old bases stay, and the agent waits.
             _log.error("bases of version %d cannot be stored: %s", version, error)
             return
+        except Exception:
+            _log.exception("bases of version %d cannot be taken", version)
+            return
         self.base_version, self.bases = version, bases
         self._on_change()
 
-    async def _learn_rules(self, point: str) -> None:
+    async def _learn_rules(self, point: str, told_version: int) -> None:
+        version = told_version
         try:
             version, content = await self._store.fetch_rules(point)
             if version <= self._tried_version:
                 return
-            read = await asyncio.to_thread(read_blob, content, self._region, self.domains)
+            read = await asyncio.to_thread(_read, content, self._region, self.domains)
+            await asyncio.to_thread(self._keep, read.blob)
+            self._tried_version = version
+            self._use(read)
         except StoreUnavailable:
             return
-        except ValueError as error:
+        except Exception as error:
+            # Also what nobody foresaw: the rules in force stay, and this version is not tried at every touch.
             self._tried_version = max(self._tried_version, version)
             self.refused_sets += 1
-            _log.error("rules of version %d cannot be used: %s", version, error)
-            return
-        if not read.refused:
-            try:
-                await asyncio.to_thread(self._files.write_rules, content)
-            except OSError as error:
-                _log.error("rules of version %d cannot be stored: %s", version, error)
-        self._use(read)
+            foreseen = isinstance(error, ValueError)
+            _log.error("rules of version %d cannot be used: %s", version, error, exc_info=not foreseen)
 
-    def _use(self, read: _Blob) -> None:
-        for domain, problem in read.refused.items():
-            _log.error("the rule set of %s in version %d is refused: %s", domain, read.version, problem)
-        self.refused_sets += len(read.refused)
-        self._tried_version = max(self._tried_version, read.version)
-        self.domains = read.domains
-        if not read.refused:
-            self.rules_version = read.version
+    def _keep(self, blob: Blob) -> None:
+        """Write what will be in force to disk; under the old version while a domain of the new one is refused."""
+        version = self.rules_version if blob.refused else blob.version
+        try:
+            self._files.write_rules(encode_blob(version, blob.in_force))
+        except OSError as error:
+            _log.error("rules of version %d cannot be stored: %s", blob.version, error)
+
+    def _use(self, read: _Read) -> None:
+        blob = read.blob
+        for domain, problem in blob.refused.items():
+            _log.error("the rule set of %s in version %d is refused: %s", domain, blob.version, problem)
+        self.refused_sets += len(blob.refused)
+        self._tried_version = max(self._tried_version, blob.version)
+        self.domains, self.refused = read.domains, blob.refused
+        if not blob.refused:
+            self.rules_version = blob.version
         self.ever_valid = self.ever_valid or bool(read.domains)
         self._on_change()
 

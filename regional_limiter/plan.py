@@ -11,7 +11,7 @@ from hashlib import blake2b
 
 from regional_limiter import engine
 from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Check
-from regional_limiter.model.errors import InvalidCheck
+from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key
 from regional_limiter.model.rule import Distribution, Rule, RuleSet, Scope
 from regional_limiter.model.share import SHARE_UNITS
@@ -103,18 +103,30 @@ class Planner:
         self._plans_most = plans_most
         self._plans: dict[tuple[str, frozenset[tuple[str, str]]], Plan] = {}
         self._domains: Mapping[str, DomainRules] = {}
+        self._refused: Mapping[str, str] = {}
         self._base_version = 0
         self._bases: Mapping[str, int] = {}
         self.generation = 0
         """Grows with every change of rules or bases: a plan of another generation is out of date."""
 
-    def use(self, domains: Mapping[str, DomainRules], base_version: int, bases: Mapping[str, int]) -> None:
-        """Plan by these rules and bases from now on (a domain without a base has base 0)."""
+    def use(
+        self,
+        domains: Mapping[str, DomainRules],
+        refused: Mapping[str, str],
+        base_version: int,
+        bases: Mapping[str, int],
+    ) -> None:
+        """Plan by these rules and bases from now on (a domain without a base has base 0).
+
+        ``refused``: domain -> why its newest set was not taken.
+        """
+        self._refused = refused
         self._domains, self._base_version, self._bases = domains, base_version, bases
         self._plans = {}
         self.generation += 1
 
     def plan(self, check: Check) -> Plan:
+        """Raises RulesUnavailable when the domain has rules, none of which could be taken."""
         identity = (check.domain, frozenset(check.attributes.items()))
         plan = self._plans.get(identity)
         if plan is None:
@@ -125,6 +137,8 @@ class Planner:
 
     def _make(self, check: Check) -> Plan:
         domain = self._domains.get(check.domain)
+        if domain is None and check.domain in self._refused:
+            raise RulesUnavailable(check.domain, self._refused[check.domain])
         steps: list[Step] = []
         if domain is not None:
             attributes = domain.matcher.complete(check.attributes)

@@ -3,6 +3,7 @@
 ApportionError
 +-- InvalidCheck        the caller erred: a field of a check is wrong (422, names the field)
 +-- InvalidRules        the operator erred: a rule set is refused whole, with every fault by its place
++-- RulesUnavailable    a domain whose rules this node cannot read: its checks have no answer (503)
 +-- StoreUnavailable    the store erred: no answer within the deadline, or a refusal
 """
 
@@ -39,6 +40,15 @@ class InvalidRules(ApportionError):
     def __init__(self, faults: Sequence[Fault]) -> None:
         super().__init__("; ".join(f"{fault.place}: {fault.problem}" for fault in faults))
         self.faults = tuple(faults)
+
+
+class RulesUnavailable(ApportionError):
+    """The domain has rules that this node cannot read, and none in force.  ``problem``: what is wrong with them."""
+
+    def __init__(self, domain: str, problem: str) -> None:
+        super().__init__(f"the rules of {domain} cannot be read: {problem}")
+        self.domain = domain
+        self.problem = problem
 
 
 class StoreUnavailable(ApportionError):

@@ -19,10 +19,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import structlog
 
 from regional_limiter.model.decision import Answer, Check
-from regional_limiter.model.errors import Fault, InvalidCheck, StoreUnavailable
+from regional_limiter.model.errors import Fault, InvalidCheck, RulesUnavailable, StoreUnavailable
 from services.check_api.answers import encode_answer, encode_detailed
 from services.check_api.bodies import MAX_BODY_BYTES, Refused, parse_check, parse_peek, wants_detail
 from services.check_api.counts import Counts
@@ -143,6 +144,8 @@ class NodeApp:
                 reply = await handler(scope, receive)
         except _ClientGone:
             return
+        except RulesUnavailable as error:
+            reply = _unavailable(f"the rules of domain {error.domain} cannot be read here, and none are in force")
         except Exception as error:
             self.note_unexpected(error)
             reply = _UNEXPECTED
@@ -212,9 +215,12 @@ class NodeApp:
             return _unavailable("the node is shutting down")
         if not self.limiter.ready:
             return _unavailable(_NO_RULES)
-        shards = self.limiter.status().shards
-        degraded = not shards or any(shard.breaker != "closed" for shard in shards)
-        return Reply(200, [_JSON, _NO_STORE], b'{"ready":true,"degraded":%s}' % (b"true" if degraded else b"false"))
+        status = self.limiter.status()
+        degraded = not status.shards or any(shard.breaker != "closed" for shard in status.shards)
+        said: dict[str, object] = {"ready": True, "degraded": degraded}
+        if status.refused_domains:
+            said["refused_domains"] = sorted(status.refused_domains)
+        return Reply(200, [_JSON, _NO_STORE], msgspec.json.encode(said))
 
     # ---- beside it
 

@@ -43,6 +43,7 @@ def build_web(node: NodeApp) -> FastAPI:
             "rules_version": status.rules_version,
             "base_version": status.base_version,
             "shards": [{"point": shard.point, "breaker": shard.breaker} for shard in status.shards],
+            "refused_domains": dict(status.refused_domains),
             "degraded": dict(status.degraded),
             "degraded_checks": node.counts.degraded_answers,
             "unexpected_errors": node.counts.unexpected_errors,

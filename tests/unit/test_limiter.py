@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from regional_limiter.model.decision import Check, Reason, ShareKind
-from regional_limiter.model.errors import InvalidCheck, StoreUnavailable
+from regional_limiter.model.errors import InvalidCheck, RulesUnavailable, StoreUnavailable
 from regional_limiter.store.base import Sharing, TouchReply
 from tests.unit.limiter_store import FakeStore, allow, blob_of, check, deny, rule, running
 
@@ -308,6 +308,75 @@ async def test_one_domain_refused_does_not_keep_the_others_back(tmp_path: Path) 
     async with running(store, tmp_path, blob_of(rule("a"), version=3)) as limiter:
         await until(lambda: limiter.status().refused_sets > 0, store)
         assert (await limiter.check(check())).limit == 50
+
+
+def with_refused(version: int, capacity: int = 50) -> bytes:
+    """A blob whose set of ``default`` is right and whose set of ``other`` is wrong."""
+    both = json.loads(blob_of(rule("a", capacity=capacity), version=version))
+    both["sets"]["other"] = json.loads(blob_of(rule("a"), rule("a"), version=version, domain="other"))["sets"][
+        "other"
+    ]
+    return json.dumps(both).encode()
+
+
+async def test_a_domain_whose_rules_cannot_be_read_is_not_allowed_as_one_without_rules(tmp_path: Path) -> None:
+    store = FakeStore(blob=with_refused(4), reply=TouchReply(0, 4, -1, {}, 1))
+    other = replace(check(), domain="other")
+    async with running(store, tmp_path, None) as limiter:
+        await until(lambda: limiter.ready, store)
+        assert (await limiter.check(check())).allowed
+        for ask in (limiter.check, limiter.peek, limiter.refund):
+            with pytest.raises(RulesUnavailable):
+                await ask(other)
+        assert list(limiter.status().refused_domains) == ["other"]
+    # The same from disk, with nobody to ask.
+    async with running(FakeStore(touch_error=DOWN), tmp_path, None) as limiter:
+        assert (await limiter.check(check())).limit == 50
+        with pytest.raises(RulesUnavailable):
+            await limiter.check(other)
+
+
+async def test_a_restart_keeps_the_old_set_of_a_refused_domain_and_the_new_ones_of_the_others(
+    tmp_path: Path,
+) -> None:
+    both = json.loads(blob_of(rule("a"), version=3))
+    both["sets"]["other"] = json.loads(blob_of(rule("a", capacity=33), version=3, domain="other"))["sets"]["other"]
+    store = FakeStore(blob=with_refused(4), reply=TouchReply(0, 4, -1, {}, 1))
+    other = replace(check(), domain="other")
+    async with running(store, tmp_path, json.dumps(both).encode()) as limiter:
+        await until(lambda: limiter.status().refused_sets > 0, store)
+        assert (await limiter.check(other)).limit == 33
+    async with running(FakeStore(touch_error=DOWN), tmp_path, None) as limiter:
+        assert [(await limiter.check(asked)).limit for asked in (check(), other)] == [50, 33]
+        assert limiter.status().rules_version == 3
+
+
+@pytest.mark.parametrize("where", ["fetch_rules", "compile"])
+async def test_an_error_that_nobody_foresaw_in_new_rules_is_logged_once_and_not_tried_at_every_touch(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = []
+
+    def fail(*_: object) -> None:
+        tried.append(1)
+        raise RecursionError("too deep")
+
+    async with running(
+        FakeStore(blob=blob_of(rule("a"), version=3)), tmp_path, blob_of(rule("a"), version=3)
+    ) as limiter:
+        store = limiter._store
+        assert isinstance(store, FakeStore)
+        if where == "compile":
+            monkeypatch.setattr("regional_limiter.node_rules.compile_rules", fail)
+        else:
+            monkeypatch.setattr(store, "fetch_rules", fail)
+        store.blob, store.reply = blob_of(rule("a"), version=4), TouchReply(0, 4, -1, {}, 1)
+        await until(lambda: limiter.status().refused_sets > 0, store)
+        seen = len(store.beats)
+        await until(lambda: len(store.beats) > seen + 3, store)
+        assert (limiter.status().rules_version, len(tried)) == (3, 1)
+        assert (await limiter.check(check())).allowed
+    assert [record.exc_info is not None for record in caplog.records if "version 4" in record.message] == [True]
 
 
 async def test_a_set_under_the_name_of_another_domain_is_refused(tmp_path: Path) -> None:

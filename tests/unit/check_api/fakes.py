@@ -60,6 +60,7 @@ class FakeLimiter:
     refunds: list[Check] = field(default_factory=list)
     shards: tuple[ShardStatus, ...] = (ShardStatus("127.0.0.1:7001/1", "closed"),)
     degraded: dict[str, int] = field(default_factory=dict)
+    refused_domains: dict[str, str] = field(default_factory=dict)
 
     async def check(self, check: Check) -> Answer:
         self.checks.append(check)
@@ -75,7 +76,7 @@ class FakeLimiter:
             raise self.refund_error
 
     def status(self) -> LimiterStatus:
-        return LimiterStatus(7, 4, self.shards, self.degraded)
+        return LimiterStatus(7, 4, self.shards, self.degraded, refused_domains=self.refused_domains)
 
     def _say(self) -> Answer:
         if isinstance(self.answer, Exception):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regional_limiter.limiter import ShardStatus
 from regional_limiter.model.decision import Reason, ShareKind
-from regional_limiter.model.errors import InvalidCheck, StoreUnavailable
+from regional_limiter.model.errors import InvalidCheck, RulesUnavailable, StoreUnavailable
 from tests.unit.check_api.fakes import FakeLimiter, Response, answer_of, call, node_of, rule_verdict
 
 CHECK = b'{"client_key":"user:42","resource":"POST /orders"}'
@@ -179,6 +179,14 @@ async def test_a_node_whose_redis_is_down_is_ready_and_says_degraded() -> None:
     response = await call(node_of(limiter), "GET", "/readyz")
     assert response.status == 200
     assert response.json() == {"ready": True, "degraded": True}
+
+
+async def test_a_domain_whose_rules_cannot_be_read_is_503_and_named() -> None:
+    node = node_of(FakeLimiter(RulesUnavailable("shop", "rules[0]"), refused_domains={"shop": "rules[0]"}))
+    problem = assert_problem(await call(node, "POST", "/v1/check", CHECK), 503)
+    assert "shop" in problem["detail"]
+    assert node.counts.unexpected_errors == 0
+    assert (await call(node, "GET", "/readyz")).json()["refused_domains"] == ["shop"]
 
 
 async def test_a_draining_node_is_not_ready_but_still_answers_checks() -> None:

@@ -1,0 +1,55 @@
+"""The agent's rules: what it hands to its nodes when one domain's set is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from global_sync.region_rules import RegionRules
+
+
+def part(domain: str, version: int, *rules: dict[str, Any]) -> bytes:
+    """A message of the rules topic that holds all of a domain's state."""
+    state = {
+        "document": {"domain": domain, "rules": list(rules)},
+        "rule_versions": {},
+        "version": version,
+        "bases_version": version,
+    }
+    return json.dumps(
+        {
+            "v": 1,
+            "domain": domain,
+            "epoch": 1,
+            "offset": version - 1,
+            "version": version,
+            "part": 0,
+            "parts": 1,
+            "blob": json.dumps(state),
+        }
+    ).encode()
+
+
+def rule(capacity: int) -> dict[str, Any]:
+    return {"id": "a", "match": {}, "capacity": capacity, "refill": "1/s"}
+
+
+def test_one_wrong_domain_stops_no_other_and_keeps_its_old_set(tmp_path: Path) -> None:
+    rules = RegionRules(tmp_path / "rules.json")
+    rules.take(part("a", 1, rule(10)))
+    rules.take(part("b", 2, rule(20)))
+    assert rules.settle()
+    rules.take(part("b", 3, rule(20), rule(20)))  # one id twice
+    rules.take(part("a", 4, rule(11)))
+    assert rules.settle()
+    handed = json.loads(rules.blob())
+    assert {
+        name: (entry["version"], entry["document"]["rules"][0]["capacity"])
+        for name, entry in handed["sets"].items()
+    } == {
+        "a": (4, 11),
+        "b": (2, 20),
+    }
+    assert (handed["version"], rules.version, rules.refused) == (4, 4, 1)
+    assert (tmp_path / "rules.json").read_bytes() == rules.blob()
