@@ -12,7 +12,7 @@ import logging
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic_ns, time_ns
 
@@ -258,8 +258,10 @@ class Limiter:
         for place in places:
             verdicts[place] = engine.given_back(calls[place], verdicts[place])
         for group in decided:
-            if charged := [calls[place] for place in group if place in places]:
-                self._refund_later(charged, request_id)
+            if not places.isdisjoint(group):
+                # All of the group, so that the store knows the request again; 0 keeps a charge.
+                back = [calls[place] if place in places else replace(calls[place], cost=0) for place in group]
+                self._refund_later(back, request_id)
 
     async def _ask_all(
         self, plan: Plan, calls: Sequence[BucketCall], request_id: str | None
@@ -315,10 +317,13 @@ class Limiter:
         self._degraded[cause] = self._degraded.get(cause, 0) + 1
 
     def _count(self, plan: Plan, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> None:
-        """A rule counts as allowing only what it was charged for: what another rule denied is no use of it."""
+        """A rule counts as allowing only what it was charged for: what another rule denied is no use of it.
+
+        What was charged before, by the same request, was counted then.
+        """
         allowed = all(verdict.allowed for verdict in verdicts)
         for step, call, verdict in zip(plan.steps, calls, verdicts, strict=True):
-            if verdict.allowed and not allowed and not call.charge_denied:
+            if verdict.replayed or (verdict.allowed and not allowed and not call.charge_denied):
                 continue
             degraded = verdict.degraded or verdict.share_kind is ShareKind.FLOOR
             self._rule_totals.add(step.name, allowed=verdict.allowed, cost=call.cost, degraded=degraded)

@@ -47,6 +47,7 @@ class Verdict:
     ``reset_after_ms``: until the bucket is full again, or its window ends.
     ``share``: the share that decided (10,000 for region scope); ``session_left_us`` and ``consent_left_us``
     are counted from the store's reading of its clock (0 when not alive).
+    ``replayed``: the answer that the same request already had; charged, and counted, then.
     """
 
     allowed: bool
@@ -59,6 +60,7 @@ class Verdict:
     session_left_us: int = 0
     consent_left_us: int = 0
     degraded: bool = False
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

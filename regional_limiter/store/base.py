@@ -123,7 +123,9 @@ class CheckStore(Protocol):
     async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
         """Give the cost of each call back to its bucket, never above capacity, not into another window.
 
-        With ``request_id`` each bucket is given back once in 60 s, however often the same refund comes.
+        With ``request_id`` a bucket is given back once, and never more than this request charged it within the
+        last 60 s: nothing for a request that is not known.  ``calls`` are then those of its check in their order,
+        with cost 0 for what keeps its charge.  When nothing of a charge is left, the same request is decided anew.
         """
         ...
 

@@ -163,15 +163,14 @@ def encode_check(calls: Sequence[BucketCall], request_id: str | None = None) -> 
     """Keys must differ and share one hash tag."""
     keys, arguments = _encode_calls(calls)
     if request_id is not None:
-        keys.append(record_key(calls, request_id).encode())
-        keys.extend(charge_key(call, request_id).encode() for call in calls)
+        keys += _records_of(calls, request_id)
     return keys, arguments
 
 
 def decode_check(reply: Sequence[int]) -> list[Verdict]:
     return [
         Verdict(
-            allowed=reply[at] == 1,
+            allowed=reply[at] % 2 == 1,
             reason=_REASONS[reply[at + 1]],
             remaining=reply[at + 2],
             retry_after_ms=None if reply[at + 3] < 0 else reply[at + 3],
@@ -180,16 +179,20 @@ def decode_check(reply: Sequence[int]) -> list[Verdict]:
             share_kind=_SHARE_KINDS[reply[at + 6]],
             session_left_us=reply[at + 7],
             consent_left_us=reply[at + 8],
+            replayed=reply[at] >= 2,
         )
         for at in range(0, len(reply), _VERDICT_FIELDS)
     ]
 
 
 def encode_refund(calls: Sequence[BucketCall], request_id: str | None = None) -> Encoded:
-    keys, arguments = _encode_calls(calls)
-    if request_id is not None:
-        keys.extend(charge_key(call, request_id).encode() for call in calls)
-    return keys, arguments
+    """With ``request_id``: the calls of its check, in the same order; cost 0 for what keeps its charge."""
+    return encode_check(calls, request_id)
+
+
+def _records_of(calls: Sequence[BucketCall], request_id: str) -> list[bytes]:
+    names = (record_key(calls, request_id), *(charge_key(call, request_id) for call in calls))
+    return [name.encode() for name in names]
 
 
 def decode_refund(reply: Sequence[int]) -> list[tuple[int, int]]:

@@ -97,20 +97,27 @@ class MemoryPoint:
         """Give back; with ``request_id`` once, never more than is known to be charged, nor to a later window."""
         self._enter(now_us)
         now_ms = now_us // 1000
+        some_back = some_kept = False
         for call in calls:
             cost = call.cost
             functions = functions_of(call)
             stored_under = functions.storage_key(call, now_ms)
-            if request_id is not None:
+            if request_id is not None and cost > 0:
                 charge = charge_key(call, request_id)
                 (left, charged_under), expires_ms = self._charges.get(charge, ((0, ""), 0))
                 if now_ms < expires_ms:
                     cost = min(cost, left) if charged_under == stored_under else 0
-                _remember(self._charges, charge, ((0, ""), now_ms + RECORD_MS))
+                    some_back, some_kept = some_back or cost > 0, some_kept or cost < left
+                    _remember(self._charges, charge, ((0, ""), now_ms + RECORD_MS))
+                else:
+                    cost = 0
             state = self.buckets.get(stored_under, _group(call, now_ms), now_ms)
             ending = functions.give_back(state, replace(call, cost=cost), self._share(now_us, call), now_ms)
             if ending is not None:
                 self._store(call, ending, now_ms)
+        if request_id is not None and some_back and not some_kept:
+            # Nothing of its charge is left: the same request must not be allowed again by what is remembered of it.
+            self._records.pop(record_key(calls, request_id), None)
 
     def _decide(self, now_us: int, call: BucketCall) -> Outcome:
         now_ms = now_us // 1000
@@ -134,6 +141,7 @@ class MemoryPoint:
         share = self._share(now_us, call)
         return replace(
             then,
+            replayed=True,
             share=share.share,
             share_kind=share.kind,
             session_left_us=share.session_left_us,

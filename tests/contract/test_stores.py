@@ -121,11 +121,35 @@ async def test_a_request_that_charged_nothing_has_nothing_to_give_back(store: St
     assert await left(store, bucket("r")) == 0
 
 
-async def test_a_request_that_nobody_remembers_is_given_back_once(store: Store) -> None:
+async def test_a_request_that_nobody_remembers_has_nothing_to_give_back(store: Store) -> None:
     await store.check([bucket("r", cost=10)])
     for _ in range(2):
         await store.refund([bucket("r", cost=3)], "more than a minute ago")
-    assert await left(store, bucket("r")) == 3
+    assert await left(store, bucket("r")) == 0
+
+
+async def test_a_request_whose_charge_was_given_back_is_decided_anew_not_allowed_for_nothing(store: Store) -> None:
+    calls = [bucket("n", cost=6), window("n", 10, cost=6)]
+    await store.check(calls, "r1")
+    await store.refund(calls, "r1")
+    again = await store.check(calls, "r1")
+    assert [(verdict.allowed, verdict.remaining, verdict.replayed) for verdict in again] == [(True, 4, False)] * 2
+    await store.refund(calls, "r1")
+    await store.check([replace(call, cost=9) for call in calls])
+    assert not any(verdict.allowed for verdict in await store.check(calls, "r1"))
+
+
+async def test_a_request_that_keeps_a_part_of_its_charge_is_not_charged_again(store: Store) -> None:
+    await store.check([bucket("k", cost=6)], "r1")
+    await store.refund([bucket("k", cost=2)], "r1")
+    assert [verdict.replayed for verdict in await store.check([bucket("k", cost=6)], "r1")] == [True]
+    assert await left(store, bucket("k")) == 6
+
+
+async def test_an_answer_given_again_says_so(store: Store) -> None:
+    for call in (bucket("again", cost=3), bucket("again-denied", capacity=1, cost=3)):
+        first, second = [(await store.check([call], "r1"))[0] for _ in range(2)]
+        assert (first.replayed, second) == (False, replace(first, replayed=True))
 
 
 # ---- points

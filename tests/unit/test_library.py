@@ -53,7 +53,7 @@ def test_records_of_other_requests_and_other_buckets_never_meet() -> None:
     other = BucketCall("rl:{t}:d/r:v", Algorithm.TOKEN_BUCKET, 20, Rate(1, 100), None, 3)
     assert len({wire.record_key(calls, r) for calls in ([CALL], [other], [CALL, other]) for r in ("a", "b")}) == 6
     assert len({wire.charge_key(call, r) for call in (CALL, other) for r in ("a", "b")}) == 4
-    assert wire.encode_refund([CALL], "a")[0][1] == wire.encode_check([CALL], "a")[0][2]
+    assert wire.encode_refund([CALL], "a")[0] == wire.encode_check([CALL], "a")[0]
 
 
 def test_one_bucket_twice_in_a_call_is_refused_not_charged_once() -> None:
@@ -75,9 +75,9 @@ def test_a_limit_without_its_numbers_is_refused(wrong: BucketCall) -> None:
 
 
 def test_replies_are_read() -> None:
-    assert wire.decode_check([1, 0, 5, 0, 70, 9000, 1, 11, 12, 0, 2, 0, -1, 0, 10_000, 0, 0, 0]) == [
+    assert wire.decode_check([1, 0, 5, 0, 70, 9000, 1, 11, 12, 2, 2, 0, -1, 0, 10_000, 0, 0, 0]) == [
         Verdict(True, Reason.OK, 5, 0, 70, 9000, ShareKind.LEASE, 11, 12),
-        Verdict(False, Reason.EXCEEDS_CAPACITY, 0, None, 0),
+        Verdict(False, Reason.EXCEEDS_CAPACITY, 0, None, 0, replayed=True),
     ]
     assert wire.decode_refund([1, 5, 2, 6]) == [(1, 5), (2, 6)]
     assert wire.decode_write([1, b"n", 9, 8, 7, 6]) == WriteReply(True, "n", 9, 8, 7, 6)

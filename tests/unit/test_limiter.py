@@ -462,6 +462,26 @@ async def test_a_rule_counts_only_what_it_was_charged_for(tmp_path: Path) -> Non
     assert (usage["default/b"].allowed, usage["default/b"].denied, usage["default/b"].denied_cost) == (1, 1, 3)
 
 
+async def test_a_request_that_is_sent_again_is_counted_once(tmp_path: Path) -> None:
+    store = FakeStore(default=allow(1))
+    async with running(store, tmp_path, blob_of(rule("g", **GLOBAL))) as limiter:
+        await limiter.check(check(request_id="r1"))
+        store.default = replace(allow(1), replayed=True)
+        assert (await limiter.check(check(request_id="r1"))).allowed
+    assert store.beats[-1].usage["default/g"].allowed == 1
+    assert [usage.allowed for usage in store.beats[-1].key_usage.values()] == [1]
+
+
+async def test_what_is_given_back_names_the_whole_call_so_that_the_store_knows_the_request(tmp_path: Path) -> None:
+    store = FakeStore({"b": deny()})
+    rules = blob_of(rule("a"), rule("c", charge_denied=True), rule("b", key=["resource"]))
+    async with running(store, tmp_path, rules) as limiter:
+        await limiter.check(check(cost=3, request_id="r1"))
+    assert [[call.cost for call in calls] for calls, _ in store.refunds] == [[3, 0]]
+    asked = next(calls for calls, _ in store.checks if len(calls) == 2)
+    assert [call.key for call in store.refunds[0][0]] == [call.key for call in asked]
+
+
 async def test_the_last_beat_holds_the_last_totals(tmp_path: Path) -> None:
     store = FakeStore()
     async with running(store, tmp_path, blob_of(rule("a"))) as limiter:

@@ -7,12 +7,12 @@
 -- LIMIT is one string: "kind capacity a b charge_denied sharing regions largest_share base_version base domain":
 --   kind 1 token bucket (a tokens, b period_ms), 2 fixed window (a window_ms, b 0); sharing 0 whole, 1 static,
 --   2 adaptive.  It is the same for every call of a rule, so it is parsed once and remembered.
--- VERDICT is nine integers: allowed, reason (0 ok, 1 limited, 2 exceeds_capacity, 3 zero_limit), remaining,
+-- VERDICT is nine integers: allowed (0 no, 1 yes; 2 more in an answer that is given again), reason (0 ok, 1 limited, 2 exceeds_capacity, 3 zero_limit), remaining,
 --   retry_after_ms (-1: waiting does not help), reset_after_ms, share, share kind (0 whole, 1 lease, 2 base,
 --   3 floor), session left in us, consent left in us.
 --
 -- check          keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n   -> VERDICT x n
--- refund         keys BUCKET x n [, CHARGE x n]           args n, (cost, LIMIT) x n   -> given back, remaining (x n)
+-- refund         keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n   -> given back, remaining (x n)
 -- touch          no keys   args node, beat blob                 -> time_us, rules_version, base_version,
 --                                                                  nodes younger than 5 s, m, (domain, base) x m
 -- offer          no keys   args (bucket key, cost) x n          -> keys held

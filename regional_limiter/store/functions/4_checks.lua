@@ -96,6 +96,7 @@ local function replay(record, keys, args, t)
     local p, s, n, from = limit_of(args[2 * i + 1]), {}, 9 * (i - 1), 5 * (i - 1)
     share_for(s, p, keys[i], t)
     for f = 1, 5 do reply[n + f] = stored[from + f] end
+    reply[n + 1] = reply[n + 1] + 2
     reply[n + 6], reply[n + 7], reply[n + 8], reply[n + 9] = s.share, s.kind, s.session_left, s.consent_left
   end
   return reply
@@ -162,21 +163,28 @@ local function refund(keys, args)
   local t = enter(args)
   local ms = floor(t / 1000)
   local rules = tonumber(args[1])
-  local reply, s = {}, {}
+  local record = keys[rules + 1]
+  local reply, s, some_back, some_kept = {}, {}, false, false
   for i = 1, rules do
-    local cost, p, charge = tonumber(args[2 * i]), limit_of(args[2 * i + 1]), keys[rules + i]
-    if charge then
+    local cost, p, charge = tonumber(args[2 * i]), limit_of(args[2 * i + 1]), keys[rules + 1 + i]
+    if charge and cost > 0 then
       local charged = redis.call('GET', charge)
       if charged then
         local left, window = charged:match('^(%d+) (%d+)$')
+        left = tonumber(left)
         local same = not p.window or tonumber(window) == floor(ms / p.window_ms)
-        cost = same and min(cost, tonumber(left)) or 0
+        cost = same and min(cost, left) or 0
+        some_back, some_kept = some_back or cost > 0, some_kept or cost < left
+        redis.call('SET', charge, '0 0', 'PX', RECORD_MS)
+      else
+        cost = 0
       end
-      redis.call('SET', charge, '0 0', 'PX', RECORD_MS)
     end
     share_for(s, p, keys[i], t)
     local give = p.window and refund_window or refund_bucket
     reply[2 * i - 1], reply[2 * i] = cost, give(s, p, keys[i], cost, ms)
   end
+  -- Nothing of its charge is left: the same request must not be allowed again by what is remembered of it.
+  if some_back and not some_kept then redis.call('DEL', record) end
   return reply
 end
