@@ -44,10 +44,14 @@ OWED_AT_ONCE = 200
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """One enforcement point as this node sees it.  ``breaker``: closed or open."""
+    """One enforcement point as this node sees it.
+
+    ``breaker``: open while checks are refused without being sent, else closed.  ``answers``: to the last touch.
+    """
 
     point: str
     breaker: str
+    answers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,7 @@ class Limiter:
             rules_version=self._rules.rules_version,
             base_version=self._rules.base_version,
             shards=[
-                ShardStatus(point, "closed" if answered else "open")
+                ShardStatus(point, "open" if self._store.breaker_open(point) else "closed", answered)
                 for point, answered in self._heart.points.items()
             ],
             degraded=dict(self._degraded),
@@ -164,6 +168,7 @@ class Limiter:
             base_version=self._rules.base_version,
             usage=self._rule_totals.snapshot(RULES_COUNTED),
             key_usage=self._key_totals.snapshot(KEYS_TOLD),
+            library=self._store.version,
         )
 
     # ---- what callers ask

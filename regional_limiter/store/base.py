@@ -70,7 +70,8 @@ class NodeBeat:
 
     ``node``: stable name; ``incarnation``: random, new at each start.  ``base_version``: the newest version of
     the bases that the node has stored on disk (-1: none).  ``usage``: running totals by ``domain/rule``.
-    ``key_usage``: running totals of the node's busiest keys of global rules (bounded).
+    ``key_usage``: running totals of the node's busiest keys of global rules (bounded).  ``library``: the version
+    of the function library that the node calls ("": a node too old to say).
     """
 
     node: str
@@ -80,6 +81,7 @@ class NodeBeat:
     base_version: int
     usage: Mapping[str, RuleTotals] = field(default_factory=dict)
     key_usage: Mapping[str, RuleTotals] = field(default_factory=dict)
+    library: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,15 @@ class Collected:
 
 class CheckStore(Protocol):
     """What a node needs.  Raises StoreUnavailable; never answers by itself."""
+
+    @property
+    def version(self) -> str:
+        """Of the function library that this process calls: the last part of its points' names."""
+        ...
+
+    def breaker_open(self, point: str) -> bool:
+        """Whether checks of this point are refused without being sent."""
+        ...
 
     async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
         """Decide and charge rules whose keys share one tag, atomically: all are charged or none.
@@ -159,6 +170,13 @@ class AgentStore(Protocol):
 
     async def publish_rules(self, point: str, version: int, blob: bytes) -> None:
         """Make ``blob`` the rules that nodes fetch, unless the point knows a newer version."""
+        ...
+
+    async def drop_library(self, point: str) -> None:
+        """Delete the point's version of the function library, and with it its variable, from its server.
+
+        For a version that no node calls any more, before its writes stop.  ValueError for this process's own.
+        """
         ...
 
     async def hold_lock(self, owner: str, ttl_ms: int) -> bool:

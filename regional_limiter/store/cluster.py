@@ -105,6 +105,11 @@ class Cluster:
             server.start()
         return server
 
+    def is_connected(self, address: str) -> bool:
+        """Whether there is a connection to ``address`` now; begins none."""
+        server = self._servers.get(address)
+        return server is not None and server.connected
+
     def breaker(self, address: str) -> Breaker:
         breaker = self._breakers.get(address)
         if breaker is None:

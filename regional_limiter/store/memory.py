@@ -252,6 +252,13 @@ class MemoryStore:
 
     # ---- CheckStore
 
+    @property
+    def version(self) -> str:
+        return "memory"
+
+    def breaker_open(self, point: str) -> bool:
+        return point in self._cut
+
     async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
         return self.decide(calls, None, request_id)
 
@@ -286,6 +293,9 @@ class MemoryStore:
 
     async def publish_rules(self, point: str, version: int, blob: bytes) -> None:
         self.point(point).publish_rules(self._now(), version, blob)
+
+    async def drop_library(self, point: str) -> None:
+        raise ValueError("a store in memory has one version")
 
     async def hold_lock(self, owner: str, ttl_ms: int) -> bool:
         now_us = self._now()

@@ -104,7 +104,7 @@ class RedisClusterStore:
     def breaker_open(self, point: str) -> bool:
         """Whether checks of this point are refused without being sent."""
         address = point.partition("/")[0]
-        return self.cluster.breaker(address).is_open or not self.cluster.server(address).connected
+        return self.cluster.breaker(address).is_open or not self.cluster.is_connected(address)
 
     # ---- AgentStore
 
@@ -122,6 +122,17 @@ class RedisClusterStore:
 
     async def publish_rules(self, point: str, version: int, blob: bytes) -> None:
         await self._at(point, "publish_rules", wire.encode_publish_rules(version, blob))
+
+    async def drop_library(self, point: str) -> None:
+        address, _, version = point.partition("/")
+        if version == self.version:
+            raise ValueError("a process does not delete the library that it calls")
+        # Not through the cluster: its topology may not know a server any more that still has the library.
+        reply = await self.cluster.server(address).call(
+            pack("FUNCTION", "DELETE", LIBRARY_PREFIX + version), self._calm_s
+        )
+        if isinstance(reply, ReplyError) and "Library not found" not in str(reply):
+            raise StoreUnavailable(f"deleting a library: {str(reply)[:100]}", may_have_run=False)
 
     async def hold_lock(self, owner: str, ttl_ms: int) -> bool:
         return await self._lock(_HOLD, owner, ttl_ms) == 1

@@ -216,7 +216,8 @@ class NodeApp:
         if not self.limiter.ready:
             return _unavailable(_NO_RULES)
         status = self.limiter.status()
-        degraded = not status.shards or any(shard.breaker != "closed" for shard in status.shards)
+        well = [shard.answers and shard.breaker == "closed" for shard in status.shards]
+        degraded = not well or not all(well)
         said: dict[str, object] = {"ready": True, "degraded": degraded}
         if status.refused_domains:
             said["refused_domains"] = sorted(status.refused_domains)

@@ -42,7 +42,10 @@ def build_web(node: NodeApp) -> FastAPI:
             "draining": node.draining,
             "rules_version": status.rules_version,
             "base_version": status.base_version,
-            "shards": [{"point": shard.point, "breaker": shard.breaker} for shard in status.shards],
+            "shards": [
+                {"point": shard.point, "breaker": shard.breaker, "answers": shard.answers}
+                for shard in status.shards
+            ],
             "refused_domains": dict(status.refused_domains),
             "degraded": dict(status.degraded),
             "degraded_checks": node.counts.degraded_answers,

@@ -172,6 +172,25 @@ async def test_a_listing_names_every_loaded_version_and_each_can_be_written(
     assert not caught.value.may_have_run
 
 
+async def test_an_old_library_is_dropped_with_its_point_and_never_the_own_one(
+    calm_cluster: RedisCluster, store: RedisClusterStore
+) -> None:
+    other = build_library(ProtocolTimes.scaled(0.5))
+    port = calm_cluster.ports[0]
+    calm_cluster.client(port).function_load(other.text)
+    point = f"127.0.0.1:{port}/{other.version}"
+    assert point in await store.list_points()
+    for _ in range(2):  # another agent may have been first
+        await store.drop_library(point)
+        assert point not in await store.list_points()
+    own = f"127.0.0.1:{port}/{store.version}"
+    with pytest.raises(ValueError, match="that it calls"):
+        await store.drop_library(own)
+    assert own in await store.list_points()
+    with pytest.raises(StoreUnavailable):
+        await store.drop_library("127.0.0.1:1/old")
+
+
 # ---- reaching it
 
 

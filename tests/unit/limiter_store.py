@@ -22,7 +22,7 @@ POINT = "10.0.0.1:7001/v"
 Outcome = Verdict | StoreUnavailable
 
 
-def allow(remaining: int = 5, share: int = 10_000, kind: ShareKind = ShareKind.WHOLE, **left: int) -> Verdict:
+def allow(remaining: int = 5, share: int = 10_000, kind: ShareKind = ShareKind.WHOLE, **left: Any) -> Verdict:
     return Verdict(True, Reason.OK, remaining, 0, 1000, share, kind, **left)
 
 
@@ -45,6 +45,8 @@ class FakeStore:
     reply: TouchReply = field(default_factory=lambda: TouchReply(0, -1, -1, {}, 1))
     blob: bytes = b""
     stuck: asyncio.Event | None = None
+    version: str = "v"
+    broken: bool = False
     on_touch: Callable[[], None] = lambda: None
     offered: asyncio.Event = field(default_factory=asyncio.Event)
     touched: asyncio.Event = field(default_factory=asyncio.Event)
@@ -65,6 +67,9 @@ class FakeStore:
         self.refunds.append((list(calls), request_id))
         if self.refund_error is not None:
             raise self.refund_error
+
+    def breaker_open(self, point: str) -> bool:
+        return self.broken
 
     async def points(self) -> Sequence[str]:
         return [POINT]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
@@ -90,6 +91,12 @@ def test_replies_are_read() -> None:
 
 def beat() -> NodeBeat:
     return NodeBeat("n", "i", "a:1", 1, -1, {"d/r": RuleTotals(2**60, 1)}, {"rl:{t}:d/r:u": RuleTotals(1)})
+
+
+def test_a_beat_of_an_older_node_is_still_read() -> None:
+    old = {"node": "n", "incarnation": "i", "address": "a", "rules_version": 1, "base_version": 2}
+    collected = wire.decode_collect([4, 0, msgspec.msgpack.encode(old), 30])
+    assert [seen.beat.library for seen in collected.beats] == [""]
 
 
 def test_a_write_carries_leases_and_bases() -> None:

@@ -482,6 +482,17 @@ async def test_what_is_given_back_names_the_whole_call_so_that_the_store_knows_t
     assert [call.key for call in store.refunds[0][0]] == [call.key for call in asked]
 
 
+async def test_a_breaker_that_is_open_shows_though_touches_are_answered(tmp_path: Path) -> None:
+    store = FakeStore(broken=True)
+    async with running(store, tmp_path, blob_of(rule("a"))) as limiter:
+        await until(lambda: any(shard.answers for shard in limiter.status().shards), store)
+        assert [shard.breaker for shard in limiter.status().shards] == ["open"]
+        store.broken, store.touch_error = False, DOWN
+        await until(lambda: not any(shard.answers for shard in limiter.status().shards), store)
+        assert [shard.breaker for shard in limiter.status().shards] == ["closed"]
+    assert {beat.library for beat in store.beats} == {"v"}
+
+
 async def test_the_last_beat_holds_the_last_totals(tmp_path: Path) -> None:
     store = FakeStore()
     async with running(store, tmp_path, blob_of(rule("a"))) as limiter:
@@ -505,9 +516,7 @@ async def test_only_interesting_keys_are_told_of(tmp_path: Path, verdict: Any, o
     store = FakeStore(default=verdict)
     bases = {"base_version": 1, "bases": {"default": 5000}}
     async with running(store, tmp_path, blob_of(rule("g", **GLOBAL)), bases) as limiter:
-        await until(
-            lambda: limiter.status().shards[0].breaker == "closed" if limiter.status().shards else False, store
-        )
+        await until(lambda: limiter.status().shards[0].answers if limiter.status().shards else False, store)
         await limiter.check(check(cost=2))
         await limiter.check(check(cost=3))
         if offered:

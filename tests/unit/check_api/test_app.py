@@ -244,7 +244,7 @@ async def test_the_node_tells_its_own_view() -> None:
     node = node_of(FakeLimiter(degraded={"timeout": 3}))
     document = (await call(node, "GET", "/v1/node")).json()
     assert (document["node"], document["region"], document["rules_version"]) == ("us-east-1", "us-east", 7)
-    assert document["shards"] == [{"point": "127.0.0.1:7001/1", "breaker": "closed"}]
+    assert document["shards"] == [{"point": "127.0.0.1:7001/1", "breaker": "closed", "answers": True}]
     assert document["degraded"] == {"timeout": 3}
 
 
