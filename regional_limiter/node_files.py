@@ -31,7 +31,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 class NodeFiles:
-    """``rules.json`` and ``bases.json`` in a directory that belongs to one node.
+    """``rules.json``, ``bases.json`` and ``regions.json`` in a directory that belongs to one node.
 
     A shared one would let a slower node put older bases back after a faster one has reported newer ones.
     """
@@ -39,6 +39,7 @@ class NodeFiles:
     def __init__(self, directory: Path) -> None:
         self._rules = directory / "rules.json"
         self._bases = directory / "bases.json"
+        self._regions = directory / "regions.json"
 
     def read_rules(self) -> bytes | None:
         return self._read(self._rules)
@@ -60,6 +61,18 @@ class NodeFiles:
 
     def write_bases(self, version: int, bases: Mapping[str, int]) -> None:
         replace_file(self._bases, json.dumps({"base_version": version, "bases": dict(bases)}).encode())
+
+    def read_regions(self) -> dict[str, int]:
+        """The most regions that each domain has ever had, as far as this node knows."""
+        content = self._read(self._regions)
+        try:
+            return {str(k): int(v) for k, v in json.loads(content).items()} if content is not None else {}
+        except (ValueError, TypeError, AttributeError) as error:
+            _log.error("%s cannot be used: %s", self._regions, error)
+            return {}
+
+    def write_regions(self, regions: Mapping[str, int]) -> None:
+        replace_file(self._regions, json.dumps(dict(regions)).encode())
 
     def _read(self, path: Path) -> bytes | None:
         try:

@@ -31,27 +31,32 @@ class _Read:
     domains: dict[str, DomainRules]
 
 
-def _read(content: bytes, region: str, in_force: Mapping[str, DomainRules]) -> _Read:
-    """Read and compile.  Takes a second or two for a large set, so call it in a thread.
+def _read(content: bytes, region: str, in_force: Mapping[str, DomainRules], regions: Mapping[str, int]) -> _Read:
+    """Read and compile.  ``regions``: the most that each domain has had so far.
+
+    Takes a second or two for a large set, so call it in a thread.
 
     Raises ValueError when ``content`` is no rules blob.
     """
     known = {name: KnownSet(rules.version, rules.rule_set) for name, rules in in_force.items()}
     blob = read_blob(content, known)
     domains = {
-        name: in_force[name] if known.get(name) is entry else _compiled(entry, region)
+        name: in_force[name] if known.get(name) is entry else _compiled(entry, region, regions.get(name, 1))
         for name, entry in blob.sets.items()
     }
     return _Read(blob, domains)
 
 
-def _compiled(entry: KnownSet, region: str) -> DomainRules:
+def _compiled(entry: KnownSet, region: str, regions_before: int) -> DomainRules:
+    """A region that was taken out may still use its base until its nodes hear of it.  With the largest number of
+    regions ever (one token of the capacity each) all of them together still hold no more than the whole.
+    """
     rule_set = entry.rule_set
     return DomainRules(
         entry.version,
         rule_set,
         compile_rules(rule_set),
-        max(1, len(rule_set.regions)),
+        max(regions_before, len(rule_set.regions)),
         rule_set.largest_share(region),
     )
 
@@ -74,6 +79,8 @@ class NodeRules:
         self.refused_sets = 0
         self.refused: Mapping[str, str] = {}
         """Domain -> why its newest set is not in force."""
+        self._regions: dict[str, int] = {}
+        self._regions_on_disk: dict[str, int] = {}
         self._on_change = on_change
 
     # ---- start and end
@@ -84,10 +91,11 @@ class NodeRules:
         if bases is not None:
             self.base_version, self.bases = bases
             self._on_change()
+        self._regions = self._regions_on_disk = await asyncio.to_thread(self._files.read_regions)
         blob = await asyncio.to_thread(self._files.read_rules)
         if blob is not None:
             try:
-                self._use(await asyncio.to_thread(_read, blob, self._region, {}))
+                self._use(await asyncio.to_thread(_read, blob, self._region, {}, self._regions))
             except Exception as error:
                 # The point may have better ones; without any, the node is not ready.
                 self.refused_sets += 1
@@ -130,8 +138,8 @@ class NodeRules:
             version, content = await self._store.fetch_rules(point)
             if version <= self._tried_version:
                 return
-            read = await asyncio.to_thread(_read, content, self._region, self.domains)
-            await asyncio.to_thread(self._keep, read.blob)
+            read = await asyncio.to_thread(_read, content, self._region, self.domains, self._regions)
+            await asyncio.to_thread(self._keep, read)
             self._tried_version = version
             self._use(read)
         except StoreUnavailable:
@@ -143,13 +151,21 @@ class NodeRules:
             foreseen = isinstance(error, ValueError)
             _log.error("rules of version %d cannot be used: %s", version, error, exc_info=not foreseen)
 
-    def _keep(self, blob: Blob) -> None:
+    def _keep(self, read: _Read) -> None:
         """Write what will be in force to disk; under the old version while a domain of the new one is refused."""
+        blob = read.blob
         version = self.rules_version if blob.refused else blob.version
         try:
+            # Before the rules: whoever starts with these rules must know of the regions that were more.
+            if (regions := self._regions_with(read)) != self._regions_on_disk:
+                self._files.write_regions(regions)
+                self._regions_on_disk = regions
             self._files.write_rules(encode_blob(version, blob.in_force))
         except OSError as error:
             _log.error("rules of version %d cannot be stored: %s", blob.version, error)
+
+    def _regions_with(self, read: _Read) -> dict[str, int]:
+        return self._regions | {name: rules.regions for name, rules in read.domains.items()}
 
     def _use(self, read: _Read) -> None:
         blob = read.blob
@@ -157,6 +173,7 @@ class NodeRules:
             _log.error("the rule set of %s in version %d is refused: %s", domain, blob.version, problem)
         self.refused_sets += len(blob.refused)
         self._tried_version = max(self._tried_version, blob.version)
+        self._regions = self._regions_with(read)
         self.domains, self.refused = read.domains, blob.refused
         if not blob.refused:
             self.rules_version = blob.version

@@ -13,6 +13,7 @@ import pytest
 
 from regional_limiter.model.decision import Check, Reason, ShareKind
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable, StoreUnavailable
+from regional_limiter.model.share import region_capacity
 from regional_limiter.store.base import Sharing, TouchReply
 from tests.unit.limiter_store import FakeStore, allow, blob_of, check, deny, rule, running
 
@@ -433,6 +434,26 @@ async def test_newer_bases_are_on_disk_before_a_beat_says_so(tmp_path: Path) -> 
         await limiter.check(check())
     assert all(exists for version, exists in on_disk if version == 7)
     assert (store.checks[-1][0][0].base_version, store.checks[-1][0][0].base) == (7, 6000)
+
+
+async def test_a_region_that_is_taken_out_still_counts_so_that_capacities_never_sum_above_the_whole(
+    tmp_path: Path,
+) -> None:
+    def of(version: int, *regions: str) -> bytes:
+        blob = json.loads(blob_of(rule("g", scope="global", capacity=12, refill="1/s"), version=version))
+        blob["sets"]["default"]["document"]["regions"] = dict.fromkeys(regions, 1)
+        return json.dumps(blob).encode()
+
+    store = FakeStore(blob=of(2, "us", "eu"), reply=TouchReply(0, 2, -1, {}, 1))
+    async with running(store, tmp_path, of(1, "us", "eu", "ap")) as limiter:
+        await until(lambda: limiter.status().rules_version == 2, store)
+        await limiter.check(check())
+    # Also on a node that starts with the new rules.
+    async with running(store, tmp_path, None) as limiter:
+        await limiter.check(check())
+    calls = [calls[0] for calls, _ in store.checks]
+    assert [call.regions for call in calls] == [3, 3]
+    assert sum(region_capacity(12, share, calls[0].regions) for share in (5000, 3000, 2000)) <= 12
 
 
 async def test_bases_that_cannot_be_stored_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
