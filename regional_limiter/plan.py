@@ -6,7 +6,7 @@ The same attributes lead to the same plan until rules or bases change, so plans 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from regional_limiter import engine
@@ -19,6 +19,9 @@ from regional_limiter.rules import Matcher
 from regional_limiter.store.base import BucketCall, Sharing
 
 ATTRIBUTES_MOST = 64
+PLAN_BYTES = 400
+"""About what a plan takes, and each step of it, beside its texts."""
+
 REQUEST_ID_BYTES_MOST = 128
 
 
@@ -31,6 +34,15 @@ class DomainRules:
     matcher: Matcher
     regions: int
     largest_share: int
+    names: frozenset[str] = field(init=False)
+    """The attributes that matter to this set: others change nothing in a plan."""
+
+    def __post_init__(self) -> None:
+        names = {condition.attribute for rule in self.rule_set.rules for condition in rule.match}
+        names.update(name for rule in self.rule_set.rules for name in rule.key)
+        # Defaults and what is known of a subject only matter as what rules match, or as keys.
+        names.update(name for subject in self.rule_set.subjects for name in subject.where)
+        object.__setattr__(self, "names", frozenset(names))
 
 
 class Step:
@@ -96,9 +108,11 @@ class Plan:
 
 
 class Planner:
-    """Makes plans and keeps the last ``plans_most`` or so."""
+    """Makes plans and keeps the last ``plans_most`` or so, in about ``bytes_most`` at most."""
 
-    def __init__(self, secret: bytes, plans_most: int = 20_000) -> None:
+    def __init__(self, secret: bytes, plans_most: int = 20_000, bytes_most: int = 64_000_000) -> None:
+        self._bytes_most = bytes_most
+        self._bytes = 0
         self._secret = secret
         self._plans_most = plans_most
         self._plans: dict[tuple[str, frozenset[tuple[str, str]]], Plan] = {}
@@ -122,17 +136,27 @@ class Planner:
         """
         self._refused = refused
         self._domains, self._base_version, self._bases = domains, base_version, bases
-        self._plans = {}
+        self._plans, self._bytes = {}, 0
         self.generation += 1
 
     def plan(self, check: Check) -> Plan:
         """Raises RulesUnavailable when the domain has rules, none of which could be taken."""
-        identity = (check.domain, frozenset(check.attributes.items()))
+        domain = self._domains.get(check.domain)
+        if domain is None:
+            return self._make(check)
+        attributes = check.attributes
+        if not domain.names.issuperset(attributes):
+            attributes = {name: value for name, value in attributes.items() if name in domain.names}
+        identity = (check.domain, frozenset(attributes.items()))
         plan = self._plans.get(identity)
         if plan is None:
-            if len(self._plans) >= self._plans_most:
-                self._plans = {}
-            plan = self._plans[identity] = self._make(check)
+            plan = self._make(check)
+            texts = sum(len(name) + len(value) for name, value in attributes.items())
+            size = 4 * texts + PLAN_BYTES * (1 + len(plan.steps))
+            if len(self._plans) >= self._plans_most or self._bytes + size > self._bytes_most:
+                self._plans, self._bytes = {}, 0
+            self._plans[identity] = plan
+            self._bytes += size
         return plan
 
     def _make(self, check: Check) -> Plan:
