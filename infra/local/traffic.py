@@ -29,6 +29,8 @@ TICK_S = 0.05
 ANSWER_S = 1.0
 RECONNECT_S = 0.5
 TELL_S = 10.0
+WAITING_MOST = 16
+"""Checks that one node has been sent or that wait for its connection: two ticks of a region's noon."""
 
 CLIENTS = (("acme", 50), ("user:42", 25), ("user:7", 15), ("user:1001", 6), ("guest", 4))
 RESOURCES = (("GET /items", 80), ("POST /orders", 15), ("POST /login", 3), ("POST /exports", 2))
@@ -43,20 +45,34 @@ def parts_of_traffic(regions: int, at_s: float) -> list[float]:
 
 @dataclass(slots=True)
 class Node:
-    """One connection to one node; one check at a time."""
+    """One connection to one node; one check at a time, and a few that wait for their turn."""
 
     port: int
     counts: Counter[str]
     _streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
     _closed_until: float = 0.0
-    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _waiting: int = 0
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def usable(self) -> bool:
-        return not self.busy.locked() and time.monotonic() >= self._closed_until
+        """Whether one more check may be sent: a slow node does not gather them without bound."""
+        return self._waiting < WAITING_MOST and time.monotonic() >= self._closed_until
 
-    async def check(self, body: bytes) -> None:
-        """Send one check and count its answer; a node that does not answer is left alone for a moment."""
-        async with self.busy:
+    def send(self, body: bytes) -> asyncio.Task[None]:
+        """Send one check in its turn and count its answer."""
+        self._waiting += 1
+        task = asyncio.create_task(self._check(body))
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, _task: asyncio.Task[None]) -> None:
+        self._waiting -= 1
+
+    async def _check(self, body: bytes) -> None:
+        """A node that does not answer is left alone for a moment, also by those that waited."""
+        async with self._turn:
+            if time.monotonic() < self._closed_until:
+                return
             try:
                 async with asyncio.timeout(ANSWER_S):
                     self.counts[await self._ask(body)] += 1
@@ -100,7 +116,10 @@ async def drive(layout: Layout, stopped: asyncio.Event) -> None:
             owed[region] = min(owed[region] + CHECKS_A_SECOND * part * TICK_S, 2 * CHECKS_A_SECOND * TICK_S)
             while owed[region] >= 1:
                 owed[region] -= 1
-                task = asyncio.create_task(_one_check(nodes[region], chance))
+                usable = [node for node in nodes[region] if node.usable()]
+                if not usable:
+                    continue  # all have enough to do
+                task = chance.choice(usable).send(_body(chance))
                 sending.add(task)
                 task.add_done_callback(sending.discard)
         if now - told >= TELL_S:
@@ -114,15 +133,10 @@ async def drive(layout: Layout, stopped: asyncio.Event) -> None:
     log.info("stopped", **{region: dict(count) for region, count in counts.items()})
 
 
-async def _one_check(nodes: list[Node], chance: random.Random) -> None:
-    """One check to a node that is up; none when all have enough to do."""
-    usable = [node for node in nodes if not node._closed_until > time.monotonic()]
-    if not usable:
-        return
-    node = chance.choice(usable)
+def _body(chance: random.Random) -> bytes:
     client = chance.choices([name for name, _ in CLIENTS], [weight for _, weight in CLIENTS])[0]
     resource = chance.choices([name for name, _ in RESOURCES], [weight for _, weight in RESOURCES])[0]
-    await node.check(json.dumps({"client_key": client, "resource": resource}).encode())
+    return json.dumps({"client_key": client, "resource": resource}).encode()
 
 
 async def _run(layout: Layout) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from infra.local.hub import RULES, regions_of
 from infra.local.layout import PORTS, REGIONS_MOST, Layout, load_layout
-from infra.local.traffic import parts_of_traffic
+from infra.local.traffic import WAITING_MOST, Node, parts_of_traffic
 from infra.processes import StartFailed
 from services.settings import load_hub, load_region
 
@@ -98,3 +100,24 @@ def test_the_sun_shines_somewhere_and_traffic_is_bounded(at_s: float) -> None:
 def test_noon_moves_from_region_to_region() -> None:
     noons = {max(range(3), key=parts_of_traffic(3, at_s).__getitem__) for at_s in (0.0, 80.0, 160.0)}
     assert noons == {0, 1, 2}
+
+
+async def test_checks_do_not_pile_up_behind_a_node_that_does_not_answer() -> None:
+    async def say_nothing(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+
+    held: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    node = Node(server.sockets[0].getsockname()[1], Counter())
+    sent = []
+    while node.usable() and len(sent) < 1_000:
+        sent.append(node.send(b"{}"))
+    assert len(sent) == WAITING_MOST
+    for task in sent:
+        task.cancel()
+    await asyncio.gather(*sent, return_exceptions=True)
+    assert node.usable()
+    node.close()
+    for writer in held:
+        writer.transport.abort()
+    server.close()
