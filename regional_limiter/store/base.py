@@ -20,6 +20,13 @@ from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.rule import Algorithm, Rate
 
+RECORD_MS = 60_000
+"""How long the answer to a ``request_id``, and what it charged, are remembered."""
+DEMAND_MOST = 10_000
+DEMAND_A_REPLY = 2000
+BEATS_MOST = 1000
+BEAT_YOUNG_US = 5_000_000
+
 
 class Sharing(IntEnum):
     """How a bucket's share is found: always 10,000; the base that the call carries; the share protocol."""

@@ -18,12 +18,30 @@ from importlib import resources
 
 import msgspec
 
+from regional_limiter.algorithms.outcome import (
+    REBASE_EVERY_MS,
+    RETRY_FOR_LARGER_SHARE_MS,
+    SHARE_ZERO_RESET_MS,
+    STEP_KEPT_MS,
+)
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.enforcement import LEASES_KEPT, MAX_DOMAINS, MAX_LEASES, Write, WriteReply
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.rule import Algorithm, Rate
-from regional_limiter.model.share import ProtocolTimes
-from regional_limiter.store.base import BeatSeen, BucketCall, Collected, NodeBeat, Sharing, TouchReply
+from regional_limiter.model.share import FLOOR_PER_MILLE, LARGEST_EXACT_INTEGER, SHARE_UNITS, ProtocolTimes
+from regional_limiter.store.base import (
+    BEAT_YOUNG_US,
+    BEATS_MOST,
+    DEMAND_A_REPLY,
+    DEMAND_MOST,
+    RECORD_MS,
+    BeatSeen,
+    BucketCall,
+    Collected,
+    NodeBeat,
+    Sharing,
+    TouchReply,
+)
 
 FUNCTIONS = ("check", "refund", "touch", "offer", "collect", "write", "publish_rules", "fetch_rules")
 
@@ -55,6 +73,23 @@ end, {})
 """
 
 
+_NUMBERS = {
+    "SHARE_UNITS": SHARE_UNITS,
+    "FLOOR_PER_MILLE": FLOOR_PER_MILLE,
+    "EXACT": LARGEST_EXACT_INTEGER - 1,
+    "DEMAND_MAX": DEMAND_MOST,
+    "DEMAND_A_REPLY": DEMAND_A_REPLY,
+    "BEATS_MAX": BEATS_MOST,
+    "BEAT_YOUNG_US": BEAT_YOUNG_US,
+    "RECORD_MS": RECORD_MS,
+    "RETRY_FOR_LARGER_SHARE_MS": RETRY_FOR_LARGER_SHARE_MS,
+    "SHARE_ZERO_RESET_MS": SHARE_ZERO_RESET_MS,
+    "STEP_KEPT_MS": STEP_KEPT_MS,
+    "REBASE_EVERY_MS": REBASE_EVERY_MS,
+}
+"""The numbers that Python and Lua must agree on, written once, in Python."""
+
+
 @dataclass(frozen=True, slots=True)
 class Library:
     """``name`` is for FUNCTION LIST and DELETE, ``functions`` maps ``check``, ``touch``… to the names to FCALL."""
@@ -84,6 +119,7 @@ def build_library(times: ProtocolTimes, *, test_clock: bool = False) -> Library:
         "LEASES_MAX": MAX_LEASES,
         "LEASES_KEPT": LEASES_KEPT,
         "DOMAINS_MAX": MAX_DOMAINS,
+        **_NUMBERS,
     }
     for name, value in constants.items():
         text = text.replace(f"@{name}@", str(value))

@@ -18,18 +18,25 @@ from regional_limiter.model.enforcement import Enforcement, ShareInForce, Write,
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.keys import rule_of, tag_of
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER, ProtocolTimes
-from regional_limiter.store.base import BeatSeen, BucketCall, Collected, NodeBeat, Sharing, TouchReply
+from regional_limiter.store.base import (
+    BEAT_YOUNG_US,
+    BEATS_MOST,
+    DEMAND_A_REPLY,
+    DEMAND_MOST,
+    RECORD_MS,
+    BeatSeen,
+    BucketCall,
+    Collected,
+    NodeBeat,
+    Sharing,
+    TouchReply,
+)
 from regional_limiter.store.bucket_table import BucketTable
 from regional_limiter.store.library import charge_key, record_key
 
 _T = TypeVar("_T")
 
-RECORD_MS = 60_000
 RECORDS_MOST = 100_000
-DEMAND_MOST = 10_000
-DEMAND_A_REPLY = 2000
-BEATS_MOST = 1000
-BEAT_YOUNG_US = 5_000_000
 
 
 @dataclass(slots=True)

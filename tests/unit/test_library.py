@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -35,6 +36,14 @@ def test_production_has_no_door_for_another_clock() -> None:
     test = wire.build_library(ProtocolTimes(), test_clock=True).text
     assert "redis.call('TIME')" not in test
     assert "'PX'" not in test
+
+
+def test_no_number_that_both_languages_need_is_left_open_or_written_twice() -> None:
+    text = wire.build_library(ProtocolTimes()).text
+    assert re.findall(r"@[A-Z_]+@", text) == []
+    folder = Path(wire.__file__).with_name("functions")
+    for part in folder.glob("*.lua"):
+        assert re.findall(r"(?<!\d)(?:10000|9007199254740991|30000|60000|5000000)(?!\d)", part.read_text()) == []
 
 
 def test_no_function_may_run_on_a_replica() -> None:

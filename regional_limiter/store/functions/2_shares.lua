@@ -28,7 +28,7 @@ end
 
 -- ---------------------------------------------------------------- the share in force (E2) and its history (E4)
 
-local function floor_of(base) return floor(base * 20 / 1000) end
+local function floor_of(base) return floor(base * @FLOOR_PER_MILLE@ / 1000) end
 
 local function in_force(s, t)
   local v, at, was, was_at = s.v, s.at, s.was, s.was_at

@@ -9,8 +9,8 @@ end
 
 local function region_capacity(capacity, share, regions)
   if share <= 0 or capacity <= 0 then return 0 end
-  if capacity < regions then return floor(capacity * share / 10000) end
-  return 1 + floor((capacity - regions) * share / 10000)
+  if capacity < regions then return floor(capacity * share / @SHARE_UNITS@) end
+  return 1 + floor((capacity - regions) * share / @SHARE_UNITS@)
 end
 
 local function limit_of(text)
@@ -26,7 +26,7 @@ local function limit_of(text)
   }
   if p.window and p.adaptive then error('APPORTION a fixed window cannot be adaptive') end
   p.window_ms = p.tokens
-  p.unit = p.period * 10000
+  p.unit = p.period * @SHARE_UNITS@
   p.largest = region_capacity(p.capacity, tonumber(largest), p.regions)
   p.head = size_index(p.capacity, 256, 65536, 16777216) * 16 + size_index(p.period, 256, 65536, 16777216) * 4
   if limits_held >= LIMITS_REMEMBERED then limits, limits_held = {}, 0 end
@@ -55,7 +55,7 @@ local function unpack_bucket(state, ms)
   local format = formats[byte(state, 1)]
   if not format or lengths[byte(state, 1)] ~= #state then return nil end
   local head, time, capacity, period, level, share, rebased = unpack_fields(format, state)
-  if head < 128 then return nearest(time, ms), level * 10000, capacity, period, 10000, nil end
+  if head < 128 then return nearest(time, ms), level * @SHARE_UNITS@, capacity, period, @SHARE_UNITS@, nil end
   if head < 192 then return nearest(time, ms), level, capacity, period, share, nil end
   return nearest(time, ms), level, capacity, period, share, nearest(rebased, ms)
 end
@@ -64,8 +64,8 @@ local function pack_bucket(p, time, level, share, rebased)
   local layout = 128
   if rebased then
     layout = 192
-  elseif share == 10000 and level % 10000 == 0 then
-    layout, level = 64, level / 10000
+  elseif share == @SHARE_UNITS@ and level % @SHARE_UNITS@ == 0 then
+    layout, level = 64, level / @SHARE_UNITS@
   end
   local head = layout + p.head + size_index(level >= 0 and level or -level - 1, 32768, 8388608, 2147483648)
   time = time % 1099511627776
@@ -75,10 +75,10 @@ local function pack_bucket(p, time, level, share, rebased)
 end
 
 local function converted(p, level, capacity, period, share)
-  local used = region_capacity(capacity, share, p.regions) * period * 10000 - level
+  local used = region_capacity(capacity, share, p.regions) * period * @SHARE_UNITS@ - level
   if period ~= p.period then
-    local tokens = floor(used / (period * 10000))
-    used = tokens * p.unit + ceil((used - tokens * period * 10000) / period) * p.period
+    local tokens = floor(used / (period * @SHARE_UNITS@))
+    used = tokens * p.unit + ceil((used - tokens * period * @SHARE_UNITS@) / period) * p.period
   end
   return max(region_capacity(p.capacity, share, p.regions) * p.unit - used, -p.capacity * p.unit)
 end

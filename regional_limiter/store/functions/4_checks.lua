@@ -9,7 +9,7 @@ local function share_for(s, p, key, t)
     s.share, s.kind, s.since, s.before, s.before_since = share_of(t, key, p.domain)
     s.session_left, s.consent_left = max(0, var.ends - t), max(0, var.consent - t)
   else
-    s.share, s.kind = p.whole and 10000 or p.base, p.whole and 0 or 2
+    s.share, s.kind = p.whole and @SHARE_UNITS@ or p.base, p.whole and 0 or 2
     s.since, s.before, s.before_since, s.session_left, s.consent_left = 0, s.share, 0, 0, 0
   end
 end
