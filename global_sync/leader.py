@@ -77,6 +77,7 @@ class Leader:
         self.append_failures = 0
         self.reports_taken = 0
         self.malformed = 0
+        self.other_times = False
         self._waiting: deque[Record] = deque()
         self._append_wake = asyncio.Event()
         self._policy_wake = asyncio.Event()
@@ -158,7 +159,11 @@ class Leader:
         self._since_snapshot += 1
         if isinstance(record, (Beat, Mark)):
             self.heard_us = now_us
-        elif isinstance(record, Snapshot) and self._snapshot_parts.add(record, offset) is not None:
+        if isinstance(record, (Mark, Snapshot)) and record.times not in ((), self._times.signature):
+            # What was granted by other times would be counted wrongly.
+            self.other_times = True
+            log.error("the log was written with other times, this candidate will not lead", times=record.times)
+        if isinstance(record, Snapshot) and self._snapshot_parts.add(record, offset) is not None:
             self._history_is_whole = True
         if self.side.active and self.side.epoch != self._led_epoch:
             self._led_epoch = self.side.epoch
@@ -206,7 +211,7 @@ class Leader:
     def _is_leaderless(self) -> bool:
         patience_us = (SILENCE_BEATS + self._rank) * self._times.beat_us
         # Who begins in the middle of a log, and not at a snapshot, does not know what was granted before.
-        knows_all = self._caught_up and self._history_is_whole and not self.malformed
+        knows_all = self._caught_up and self._history_is_whole and not self.malformed and not self.other_times
         may_lead = knows_all and not self.side.active
         return may_lead and self._now_us() - self.heard_us >= patience_us
 
@@ -306,6 +311,7 @@ class Leader:
             "reports_taken": self.reports_taken,
             "violations": self.side.evidence.total,
             "caught_up": self._caught_up,
+            "other_times": self.other_times,
             "history_is_whole": self._history_is_whole,
             "waiting_for_bases": self.side.waiting_for_bases() if self.side.active else {},
         }

@@ -1,13 +1,14 @@
 """What must never happen, checked where it would happen, in production too.  Pure.
 
-A violation refuses the record or the claim that would have caused it, and leaves evidence: it never stops the
+A violation leaves evidence, and refuses the record or the claim that would have caused it; it never stops the
 process, because the other regions' shares are still right.  Names follow the protocol's invariants:
 
-V1  a GROW, a WELCOME or a DONE leaves the counts of a key at 10,000 at most, or does not raise them
+V1  a GROW leaves the counts of a key at 10,000 at most, or does not raise them.  A WELCOME gives only what there
+    is room for; should it break this all the same, the evidence says so
 V3  a report never raises a count
-V4  a leader acts only under the newest epoch that it has read, and only after its own MARK
 V5  a settled hold never rises under one seq
 B   bases of a domain sum to at most 10,000
+T   a report comes from a region with the same session, patience and gap
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class LeaderSide(LeaderState):
     def take_over(self, now_us: int, nonce: str) -> Mark:
         """C1.  ``nonce`` is fresh and random.  Nothing else may be done until the MARK is read back."""
         self.active = False
-        self._pending = Mark(self._view + 1, nonce, now_us)
+        self._pending = Mark(self._view + 1, nonce, now_us, self.times.signature)
         return self._pending
 
     def on_record(self, now_us: int, record: Record, offset: int) -> None:
@@ -129,7 +129,7 @@ class LeaderSide(LeaderState):
 
     def on_report(self, now_us: int, report: Report) -> list[Record]:
         """Take a region's report; what it makes necessary to append (a WELCOME, or nothing)."""
-        if not self.active:
+        if not self.active or not self._has_same_times(report):
             return []
         if report.echo[0] == self.epoch:
             self._counts.raise_consent(report.region, report.echo[1])
@@ -140,6 +140,11 @@ class LeaderSide(LeaderState):
             return self._welcome_again(now_us, report)
         self._on_current_session(now_us, report)
         return []
+
+    def _has_same_times(self, report: Report) -> bool:
+        """Another session or consent than ours would be counted wrongly: such a region stays at its base."""
+        same = report.times in ((), self.times.signature)
+        return self.evidence.require(same, "T", report.region, report.times)
 
     def _is_hello(self, report: Report, current: int, now_us: int) -> bool:
         known = self._ledger.agents.get(report.region, {}).get(report.agent)
@@ -450,7 +455,9 @@ class LeaderSide(LeaderState):
             self._snapshot.issued_us = now_us
             return list(self._snapshot.records)
         self._snapshots += 1
-        parts = self._ledger.to_snapshot(self.epoch, self._snapshots, now_us, max_keys_per_part)
+        parts = self._ledger.to_snapshot(
+            self.epoch, self._snapshots, now_us, max_keys_per_part, self.times.signature
+        )
         self._snapshot = Issued(tuple(parts), now_us)
         return list(parts)
 

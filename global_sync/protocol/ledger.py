@@ -15,12 +15,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from global_sync.protocol.messages import Config, Done, LeaseRecord, Seq, Snapshot, Welcome
+from global_sync.protocol.messages import Config, Done, LeaseRecord, Seq, Snapshot, Times, Welcome
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.keys import rule_of
 
 AGENTS_KEPT = 16
 _NO_END = 0
+
+
+PART_BYTES = 600_000
+"""Of a snapshot's part as JSON: the head and an odd estimate still fit into a message of 900 kB."""
+_RECORD_BYTES = 64
 
 
 @lru_cache(maxsize=100_000)
@@ -168,8 +173,10 @@ class Ledger:
 
     # ---- snapshots
 
-    def to_snapshot(self, epoch: int, number: int, now_us: int, keys_per_part: int) -> list[Snapshot]:
-        """The ledger verbatim, without what is dead at ``now_us``, in parts of at most ``keys_per_part`` keys."""
+    def to_snapshot(
+        self, epoch: int, number: int, now_us: int, keys_per_part: int, times: Times = ()
+    ) -> list[Snapshot]:
+        """The ledger verbatim, without what is dead at ``now_us``, in parts of bounded size."""
         alive = {name: session for name, session in self.sessions.items() if now_us < session.end_us}
         ledgers = list(_slices(self._alive_records(alive), max(1, keys_per_part))) or [{}]
         head = Snapshot(
@@ -185,6 +192,7 @@ class Ledger:
             done_version=self.done_version,
             booked={domain: dict(by_region) for domain, by_region in self.booked.items()},
             ledger=ledgers[0],
+            times=times,
         )
         empty = replace(head, sessions=(), current={}, agents={}, bases={}, booked={})
         rest = [replace(empty, part=part, ledger=ledgers[part]) for part in range(1, len(ledgers))]
@@ -231,11 +239,19 @@ def _entry_of(sessions: Mapping[tuple[str, int], Session], region: str, seq: Seq
 def _slices(
     items: Iterator[tuple[str, dict[str, tuple[tuple[Seq, int, int], ...]]]], size: int
 ) -> Iterator[dict[str, dict[str, tuple[tuple[Seq, int, int], ...]]]]:
+    """Parts of at most ``size`` keys, and of at most about ``PART_BYTES`` once encoded."""
     part: dict[str, dict[str, tuple[tuple[Seq, int, int], ...]]] = {}
+    part_bytes = 0
     for key, records in items:
+        key_bytes = len(key) + 8
+        key_bytes += sum(len(region) + 8 + _RECORD_BYTES * len(kept) for region, kept in records.items())
+        if part and part_bytes + key_bytes > PART_BYTES:
+            yield part
+            part, part_bytes = {}, 0
         part[key] = records
+        part_bytes += key_bytes
         if len(part) == size:
             yield part
-            part = {}
+            part, part_bytes = {}, 0
     if part:
         yield part

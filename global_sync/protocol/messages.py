@@ -16,6 +16,9 @@ from enum import StrEnum
 Seq = tuple[int, int]
 """(epoch, n), compared lexicographically."""
 
+Times = tuple[int, ...]
+"""``ProtocolTimes.signature`` of the writer; empty: not said."""
+
 Bases = Mapping[str, Mapping[str, int]]
 """domain -> region -> base share."""
 
@@ -27,11 +30,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Leadership ``epoch`` begins here.  ``leader_us``: the leader's clock before the append."""
+    """Leadership ``epoch`` begins here.  ``leader_us``: the leader's clock before the append.
+
+    ``times``: the writer's session, patience and gap.  They must be the same everywhere: each side counts on
+    the other's.
+    """
 
     epoch: int
     nonce: str
     leader_us: int
+    times: Times = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,7 @@ class Snapshot:
     done_version: int
     booked: Bases
     ledger: Mapping[str, Mapping[str, tuple[tuple[Seq, int, int], ...]]]
+    times: Times = ()
 
 
 Record = Mark | Beat | Welcome | LeaseRecord | Config | Done | Snapshot
@@ -144,3 +153,4 @@ class Report:
     base_version: int
     settled: Mapping[str, tuple[Seq, int]]
     wants: Mapping[str, Want] = field(default_factory=dict)
+    times: Times = ()

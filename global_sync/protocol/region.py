@@ -235,6 +235,7 @@ class RegionSide(RegionLog):
             base_version=self._settled_base_version,
             settled=dict(sent.settled),
             wants=dict(sent.wants),
+            times=self.times.signature,
         )
 
     @staticmethod

@@ -76,6 +76,11 @@ class ProtocolTimes:
         )
 
     @property
+    def signature(self) -> tuple[int, int, int]:
+        """The times that two parties count on of each other: session, patience, gap."""
+        return self.session_us, self.patience_us, self.gap_us
+
+    @property
     def consent_us(self) -> int:
         """D_c = D + P: how long a region promises to stay at its lease or floor."""
         return self.session_us + self.patience_us

@@ -11,7 +11,7 @@ from .mutants import MUTANTS
 from .world import run
 
 SEEDS = 200
-EVENTS = 1300
+EVENTS = 800
 BATCH = 8
 HEALING = range(500, 510)
 

@@ -192,3 +192,14 @@ async def test_the_log_is_cut_behind_a_snapshot_and_a_new_agent_starts_there(
         await until(lambda: late.side.session > 0 and late.side.bases == {"default": 5000}, "the late one is in")
         await first.stop()
         await late.stop()
+
+
+@pytest.mark.timeout(60)
+async def test_a_candidate_with_other_times_than_the_log_s_does_not_lead() -> None:
+    hub = MemoryHub()
+    other = ProtocolTimes.scaled(0.3).signature
+    await hub.transport("x").send(LOG, [codec.encode_records([Mark(1, "n", 1, other)])])
+    async with leaders(hub, 1) as (only,):
+        await until(lambda: only.other_times, "the mark was read")
+        await asyncio.sleep(8 * TIMES.beat_us / 1e6)
+        assert only.takeovers == 0

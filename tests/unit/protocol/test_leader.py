@@ -275,3 +275,15 @@ def test_the_newest_want_counts_and_none_is_forgotten() -> None:
     assert set(bench.side.wanted_keys()) == {KEY}
     bench.side.on_report(bench.now, Report("us", basis=91, wants={KEY: Want(0, 0)}, **link))  # type: ignore[arg-type]
     assert set(bench.side.wanted_keys()) == set()
+
+
+def test_a_region_with_other_times_gets_no_session_and_its_consent_counts_for_nothing() -> None:
+    other = ProtocolTimes.scaled(0.5).signature
+    side = LeaderSide("c", (), ProtocolTimes())
+    side.on_record(0, side.take_over(0, "n"), 0)
+    assert side.active
+    hello = Report("eu", "a", 0, 1, (1, 0), 0, {}, times=other)
+    assert side.on_report(1, hello) == []
+    assert side.consent_left("eu", 1) == 0
+    assert side.evidence.total == 1
+    assert side.on_report(1, Report("eu", "a", 0, 1, (1, 0), 0, {}, times=ProtocolTimes().signature)) != []

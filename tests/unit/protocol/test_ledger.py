@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from global_sync.codec import encode_records
 from global_sync.protocol.counts import Counts
 from global_sync.protocol.ledger import AGENTS_KEPT, Ledger, domain_of
 from global_sync.protocol.messages import Config, Done, Kind, LeaseRecord, Welcome
@@ -168,3 +169,23 @@ def test_the_quick_sum_of_a_renewal_is_the_sum_of_the_counts() -> None:
         moment = counts._moment(now, booked)
         for key in ledger.keys:
             assert counts._total_at(key, moment) == counts.total(key, now, booked=booked)
+
+
+def test_a_snapshot_part_fits_into_a_message_whatever_keys_it_holds() -> None:
+    ledger = Ledger()
+    regions = [f"region-{n}" for n in range(8)]
+    for number, region in enumerate(regions):
+        ledger.book_welcome(Welcome(1, number + 1, region, f"agent-{region}", 1, 1, {}))
+    for session in ledger.sessions.values():
+        session.end_us = 1_000
+    n = 100
+    for key in (f"rl:{{abcdefgh}}:default/shared:{'x' * 90}{number}" for number in range(2_000)):
+        ledger.open_key(key)
+        for region in regions:
+            for value in (5_000, 1_000):
+                n += 1
+                ledger.book_lease(LeaseRecord(1, n, key, region, 1, Kind.GROW, value))
+    parts = ledger.to_snapshot(1, 1, 0, keys_per_part=2_000)
+    assert len(parts) > 1
+    assert sum(len(part.ledger) for part in parts) == 2_000
+    assert max(len(encode_records([part])) for part in parts) < 900_000
