@@ -222,11 +222,25 @@ class Agent:
             points = await self._store.list_points()
             self.side.on_listing(token, points, self._nodes_base_version())
             self._follow_points(points)
+            await self._drop_unused_libraries(points)
             if self.side.news:
                 self._report_wake.set()
             self._listing_wake.clear()
             if not self.side.listing_due:
                 await wait(self._listing_wake, self.times.beat_us / 1e6)
+
+    async def _drop_unused_libraries(self, points: frozenset[str]) -> None:
+        """A version that no node calls any more goes (E5): a point that is never written again settles nothing."""
+        now_us, consent_us = self._now_us(), self.times.stretch(self.times.consent_us)
+        if not self.active or now_us - self._listening_since_us < consent_us:
+            return
+        in_use = self.usage.libraries(now_us, consent_us)
+        if not in_use or "" in in_use:
+            return
+        for point in points:
+            if point.partition("/")[2] not in in_use | {self._store.version}:
+                log.info("dropping a function library that no node calls", point=point)
+                await self._store.drop_library(point)
 
     def _nodes_base_version(self) -> int | None:
         """The version of the bases that surely every node uses; None while a silent node may yet turn up.

@@ -97,6 +97,14 @@ class NodeUsage:
         ]
         return min(versions, default=None)
 
+    def libraries(self, now_us: int, younger_than_us: int) -> set[str]:
+        """Versions of the function library that nodes heard of lately call ("": one that does not say)."""
+        return {
+            self._beats[source].library
+            for source, heard_us in self._last_heard_us.items()
+            if now_us - heard_us < younger_than_us
+        }
+
     def rules(self) -> dict[str, Totals]:
         return self._rules.sums()
 

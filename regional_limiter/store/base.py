@@ -167,6 +167,11 @@ class CheckStore(Protocol):
 class AgentStore(Protocol):
     """What the region's agent needs.  Raises StoreUnavailable."""
 
+    @property
+    def version(self) -> str:
+        """Of the function library that this process calls: the last part of its points' names."""
+        ...
+
     async def list_points(self) -> frozenset[str]:
         """Every enforcement point of the region by every reachable server's view, read from the servers now."""
         ...

@@ -17,6 +17,7 @@ from global_sync.rulebook import PUT_SET, Proposal, decode_history, encode_propo
 from global_sync.transport.base import HISTORY, LOG, PROPOSALS, RULES
 from global_sync.transport.memory import MemoryHub
 from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.store.base import NodeBeat
 from regional_limiter.store.memory import MemoryStore
 
 TIMES = ProtocolTimes.scaled(0.1)
@@ -203,3 +204,36 @@ async def test_a_candidate_with_other_times_than_the_log_s_does_not_lead() -> No
         await until(lambda: only.other_times, "the mark was read")
         await asyncio.sleep(8 * TIMES.beat_us / 1e6)
         assert only.takeovers == 0
+
+
+class TwoLibraries(MemoryStore):
+    """One primary with the library of before an upgrade, and ours."""
+
+    dropped = False
+    version = "new"
+
+    async def list_points(self) -> frozenset[str]:
+        return frozenset({"a:1/new"} if self.dropped else {"a:1/new", "a:1/old"})
+
+    async def drop_library(self, point: str) -> None:
+        assert point == "a:1/old"
+        self.dropped = True
+
+
+@pytest.mark.timeout(60)
+async def test_a_function_library_that_no_node_calls_any_more_is_dropped(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    store = TwoLibraries(monotonic_us, TIMES, ["a:1/new", "a:1/old"])
+    beat = NodeBeat("n", "1", "", 0, 0, library="new")
+    async with leaders(hub, 1):
+        await propose(hub, DOCUMENT)
+        agent = agent_of(hub, "a", tmp_path, store)
+        await agent.start()
+
+        def touched_and_dropped() -> bool:
+            store.point("a:1/new").touch(monotonic_us(), beat)
+            return agent.points.keys() == {"a:1/new"}
+
+        await until(lambda: agent.points.keys() == {"a:1/new", "a:1/old"}, "both are written")
+        await until(touched_and_dropped, "the old one is gone")
+        await agent.stop()
