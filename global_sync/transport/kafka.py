@@ -19,7 +19,8 @@ from typing import Any, Generic, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
-from aiokafka.errors import IllegalOperation, KafkaError, OffsetOutOfRangeError
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import IllegalOperation, IncompatibleBrokerVersion, KafkaError, OffsetOutOfRangeError
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_fixed
 
 from global_sync.transport.base import (
@@ -59,6 +60,10 @@ _BACKOFF_S = 0.1
 _CLIENT_ERRORS = (KafkaError, OSError, TimeoutError, AssertionError)  # aiokafka asserts on half-open clients
 
 Client = TypeVar("Client")
+
+
+class LogNotKept(TransportUnavailable):
+    """The topic of the log is there, but its settings let the broker drop records: a person must mend them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,9 @@ class _Kept(Generic[Client]):
             task = asyncio.current_task()
             if self.closed and task is not None and not task.cancelling():
                 raise TransportUnavailable("closed") from None  # the attempts were ended, not our caller
+            raise
+        except TransportUnavailable:
+            self._connecting = None  # nothing to wait for; who asks again makes another attempt
             raise
         if self._connecting is not None and self._connecting.done():
             self._client, self._connecting = client, None
@@ -193,7 +201,10 @@ class KafkaTransport:
         self._readers: set[_KafkaReader] = set()
 
     async def start(self) -> None:
-        """Create missing topics if Kafka answers at once; otherwise that is done when it does."""
+        """Create missing topics if Kafka answers at once; otherwise that is done when it does.
+
+        Raises LogNotKept.
+        """
         try:
             async with asyncio.timeout(2 * self._options.request_timeout_ms / 1000):
                 await self._ensure_topics()
@@ -315,6 +326,7 @@ class KafkaTransport:
         async with self._creating:
             if not self._topics_exist:
                 await self._administer(self._create_missing)
+                await self._administer(_refuse_log_not_kept)
                 self._topics_exist = True
 
     async def _create_missing(self, admin: AIOKafkaAdminClient) -> None:
@@ -350,6 +362,27 @@ class KafkaTransport:
                 await work(admin)
         finally:
             await _bounded(admin.close())
+
+
+async def _refuse_log_not_kept(admin: AIOKafkaAdminClient) -> None:
+    """A log that somebody made before us with the broker's defaults would lose what all regions stand on."""
+    wanted = TOPICS[LOG]
+    resource = ConfigResource(ConfigResourceType.TOPIC, LOG, configs=dict.fromkeys(wanted))
+    try:
+        answers = await admin.describe_configs([resource])
+    except IncompatibleBrokerVersion as error:  # a stand-in for Kafka
+        _log.warning("the settings of %s cannot be looked at: %r", LOG, error)
+        return
+    for answer in answers:
+        for code, message, _, name, entries in answer.resources:
+            if code != 0:
+                _log.warning("the settings of %s cannot be looked at: %s %s", name, code, message)
+                continue
+            for setting, value, *_ in entries:
+                if setting in wanted and value != wanted[setting]:
+                    raise LogNotKept(
+                        f"topic {LOG} has {setting}={value}, so records are dropped: set it to {wanted[setting]}"
+                    )
 
 
 async def _stop_client(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:

@@ -10,6 +10,8 @@ from uuid import uuid4
 
 import pytest
 import pytest_asyncio
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from global_sync.transport.base import (
     LOG,
@@ -21,7 +23,7 @@ from global_sync.transport.base import (
     Transport,
     TransportUnavailable,
 )
-from global_sync.transport.kafka import KafkaOptions, KafkaTransport
+from global_sync.transport.kafka import KafkaOptions, KafkaTransport, LogNotKept
 from global_sync.transport.memory import MemoryHub
 from tests.contract.kafka_broker import BlackHole, broker
 
@@ -211,3 +213,29 @@ async def test_a_link_that_swallowed_everything_is_used_again_soon_after_it_heal
         assert 0 < read_s < 3.0
         await far.close()
         await near.close()
+
+
+async def test_a_log_that_the_broker_may_shorten_is_refused_and_taken_once_it_is_mended(kafka: str) -> None:
+    transport = KafkaTransport(KafkaOptions(kafka))
+    await transport.start()
+    await transport.close()
+    await _set_retention(kafka, "60000")
+    try:
+        careless = KafkaTransport(KafkaOptions(kafka))
+        with pytest.raises(LogNotKept, match=r"rl\.log has retention\.ms=60000"):
+            await careless.start()
+        with pytest.raises(LogNotKept):
+            await careless.reader(LOG, "latest")
+    finally:
+        await _set_retention(kafka, "-1")
+    await careless.start()
+    await (await careless.reader(LOG, "latest")).close()
+    await careless.close()
+
+
+async def _set_retention(kafka: str, retention_ms: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    configs = {"cleanup.policy": "delete", "retention.ms": retention_ms, "retention.bytes": "-1"}
+    await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, LOG, configs=configs)])
+    await admin.close()
