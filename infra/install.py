@@ -56,7 +56,7 @@ class KafkaChoice:
     noida: Path = Path()
 
 
-def _quiet(_message: str) -> None:
+def silent(_message: str) -> None:
     """Says nothing."""
 
 
@@ -129,7 +129,7 @@ def _no_services_started() -> Iterator[None]:
         policy.unlink(missing_ok=True)
 
 
-def apt_install(packages: Sequence[str], say: Say = _quiet) -> None:
+def apt_install(packages: Sequence[str], say: Say = silent) -> None:
     """Install Debian packages as root, without starting services.  Raises InstallFailed."""
     say(f"apt-get install {' '.join(packages)}")
     command = ["apt-get", "-y", "-o", "DPkg::Lock::Timeout=300", "install", "--no-install-recommends", *packages]
@@ -145,7 +145,7 @@ def apt_install(packages: Sequence[str], say: Say = _quiet) -> None:
 # ---- Redis
 
 
-def redis_server(say: Say = _quiet) -> Path:
+def redis_server(say: Say = silent) -> Path:
     """A redis-server of version 7 or newer, installed if need be.  Raises InstallFailed."""
     found = _redis_found()
     if found is not None:
@@ -236,7 +236,7 @@ def _redis_packages() -> list[str]:
 # ---- Kafka
 
 
-def kafka(say: Say = _quiet, *, last_resort: bool = True) -> KafkaChoice:
+def kafka(say: Say = silent, *, last_resort: bool = True) -> KafkaChoice:
     """The Kafka to use, installed if need be.  ``last_resort`` False refuses noida-db.  Raises InstallFailed."""
     given = os.environ.get("APPORTION_KAFKA_BOOTSTRAP")
     if given:
@@ -338,7 +338,7 @@ def _noida(say: Say) -> KafkaChoice:
 # ---- a browser, for the tests of pages
 
 
-def chromium(say: Say = _quiet) -> Path:
+def chromium(say: Say = silent) -> Path:
     """A Chromium in PATH, from the distribution if need be.  Raises InstallFailed."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None and _has_apt() and _is_root():

@@ -11,13 +11,14 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from services.listening import bind
 
 KEEP_LOGS = 2
 """How many earlier logs of a process are kept."""
@@ -147,7 +148,7 @@ class ProcessDirectory:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, **(environment or {})},
+                env={**_inherited(), **(environment or {})},
                 cwd=cwd,
             )
         _children[child.pid] = child
@@ -247,15 +248,18 @@ def refuse_taken(host: str, port: int, *, patience_s: float = 2.0) -> None:
     """
     end = time.monotonic() + patience_s
     while True:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-                return
-            except OSError as error:
-                if time.monotonic() >= end:
-                    raise StartFailed(f"port {port} on {host} cannot be used: {error.strerror}") from None
+        try:
+            bind(host, port).close()
+            return
+        except OSError as error:
+            if time.monotonic() >= end:
+                raise StartFailed(f"port {port} on {host} cannot be used: {error.strerror}") from None
         time.sleep(0.05)
+
+
+def _inherited() -> dict[str, str]:
+    """Our environment; but a dozen processes should not compile the same files anew at every start."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _rotate(log: Path) -> None:

@@ -22,13 +22,9 @@ if TYPE_CHECKING:
 MEDIA_TYPE = "application/problem+json"
 
 BLANK = "about:blank"
-QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 REDUCED_CAPACITY = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
-_TITLES = {
-    QUOTA_EXCEEDED: "Quota exceeded",
-    REDUCED_CAPACITY: "Temporarily reduced capacity",
-}
+_TITLES = {REDUCED_CAPACITY: "Temporarily reduced capacity"}
 
 
 def problem_body(

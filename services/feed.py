@@ -18,6 +18,8 @@ from global_sync.transport.base import Message, Reader, RecordsMissed, Transport
 log = structlog.get_logger(__name__)
 
 READ_MS = 500
+USAGE_BEFORE_END = -600
+"""Where displays begin to read usage: some minutes of it."""
 PAUSE_LEAST_S = 0.2
 PAUSE_MOST_S = 3.0
 

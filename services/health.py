@@ -7,13 +7,11 @@ not down; its own timers then say for how long it goes on with what.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes
-from services.probes import RegionProbe
 
 SILENT_MS = 3_000
 CUT_MS = 6_000
@@ -22,6 +20,8 @@ BEATS_LATE = 4
 
 Link = Literal["linked", "silent", "cut", "unknown"]
 Level = Literal["warn", "bad"]
+TimeOfDay = Callable[[int], str]
+"""Shows a wall-clock time in ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,31 @@ class Sentence:
     template: str
     times_ms: tuple[int, ...] = ()
 
-    @property
-    def text(self) -> str:
-        return self.template.format(*(clock(at_ms) for at_ms in self.times_ms))
+    def text(self, time_of_day: TimeOfDay) -> str:
+        return self.template.format(*map(time_of_day, self.times_ms))
 
-    def shown(self) -> dict[str, Any]:
-        return {"level": self.level, "text": self.text, "template": self.template, "times_ms": self.times_ms}
+    def shown(self, time_of_day: TimeOfDay) -> dict[str, Any]:
+        text = self.text(time_of_day)
+        return {"level": self.level, "text": text, "template": self.template, "times_ms": self.times_ms}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProbe:
+    """``ready``: /readyz said yes; None: no answer in time."""
+
+    url: str
+    ready: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class RegionProbe:
+    """``agent``, ``leader``: what the sync service says of itself and of its candidate leader, None without an
+    answer; ``at_ms``: wall clock of the look."""
+
+    nodes: tuple[NodeProbe, ...]
+    agent: Mapping[str, Any] | None
+    leader: Mapping[str, Any] | None
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +173,15 @@ def _phase(health: RegionHealth, now_ms: int) -> Phase | None:
 
 @dataclass(frozen=True, slots=True)
 class LeaderSeen:
-    """``beat_age_ms``: since the last BEAT was read here; None when none was ever read."""
+    """``beat_age_ms``: since the last BEAT was read here; None when none was ever read.
+
+    ``waiting_for``: domain -> regions (with the base that the leader still reckons with) that hold a change of
+    bases back, as the leader says.
+    """
 
     epoch: int | None
     beat_age_ms: int | None
+    waiting_for: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def sentences(
@@ -174,7 +198,7 @@ def sentences(
         text = f"Kafka does not answer here {since}; what is shown of the regions may be old."
         said = [Sentence("bad", text, at)]
         return said + [one for health in regions for one in _store_sentences(health)]
-    said = list(_leader_sentences(leader, times, now_ms))
+    said = [*_leader_sentences(leader, times, now_ms), *_bases_sentences(leader)]
     for health in regions:
         said += _link_sentences(health)
         said += _store_sentences(health)
@@ -193,6 +217,16 @@ def _leader_sentences(leader: LeaderSeen, times: ProtocolTimes, now_ms: int) -> 
         )
         return [Sentence("bad", text, (heard_ms, heard_ms + times.session_us // 1000))]
     return []
+
+
+def _bases_sentences(leader: LeaderSeen) -> Iterator[Sentence]:
+    for domain, regions in sorted(leader.waiting_for.items()):
+        if regions:
+            held = " and ".join(
+                f"{region} ({base * 100 / SHARE_UNITS:.1f} %)" for region, base in sorted(regions.items())
+            )
+            text = f"The new bases of domain {domain} wait until {held} has left its old base."
+            yield Sentence("warn", text.replace("{", "{{").replace("}", "}}"))
 
 
 def _link_sentences(health: RegionHealth) -> list[Sentence]:
@@ -252,8 +286,3 @@ def _node_sentences(health: RegionHealth, newest_rules: int) -> list[Sentence]:
         text = f"{health.name}: {len(behind)} of {len(health.nodes)} nodes use rules older than {newest_rules}."
         said.append(Sentence("warn", text))
     return said
-
-
-def clock(at_ms: int) -> str:
-    """Wall-clock time of day where this process runs."""
-    return time.strftime("%H:%M:%S", time.localtime(at_ms / 1000))

@@ -15,8 +15,7 @@ from global_sync.transport.base import LOG, USAGE, Message
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import ProtocolTimes, floor_of
 from services.granted import Granted
-from services.health import CUT_MS, Heard, LeaderSeen, RegionHealth, Sentence, region_health, sentences
-from services.probes import RegionProbe
+from services.health import CUT_MS, Heard, LeaderSeen, RegionHealth, RegionProbe, Sentence, region_health, sentences
 
 REGIONS_MOST = 100
 
@@ -64,9 +63,10 @@ class Picture:
         watched_ms = now_ms - self._since_ms
         return [region_health(name, heard.get(name), probes.get(name), now_ms, watched_ms) for name in names]
 
-    def leader(self, now_ms: int) -> LeaderSeen:
+    def leader(self, now_ms: int, waiting_for: Mapping[str, Mapping[str, int]] | None = None) -> LeaderSeen:
         beat_ms = self._granted.beat_ms
-        return LeaderSeen(self._granted.epoch or None, None if beat_ms is None else max(0, now_ms - beat_ms))
+        age_ms = None if beat_ms is None else max(0, now_ms - beat_ms)
+        return LeaderSeen(self._granted.epoch or None, age_ms, waiting_for or {})
 
     def leader_shown(self, probes: Mapping[str, RegionProbe], now_ms: int) -> dict[str, Any]:
         seen = self.leader(now_ms)
@@ -81,9 +81,21 @@ class Picture:
         }
 
     def sentences(
-        self, regions: Sequence[RegionHealth], kafka_silent_ms: int | None, newest_rules: int, now_ms: int
+        self,
+        regions: Sequence[RegionHealth],
+        kafka_silent_ms: int | None,
+        newest_rules: int,
+        now_ms: int,
+        probes: Mapping[str, RegionProbe] | None = None,
     ) -> list[Sentence]:
-        return sentences(regions, self.leader(now_ms), kafka_silent_ms, newest_rules, self._times, now_ms)
+        """``probes``: the leading region's tells what the leader waits for."""
+        leading = [
+            probe.leader for probe in (probes or {}).values() if probe.leader and probe.leader.get("leading")
+        ]
+        waiting_for = leading[0].get("waiting_for_bases") if len(leading) == 1 else None
+        return sentences(
+            regions, self.leader(now_ms, waiting_for), kafka_silent_ms, newest_rules, self._times, now_ms
+        )
 
     # ---- shares
 

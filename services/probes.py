@@ -9,36 +9,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
+from services.clock import wall_ms
+from services.health import NodeProbe, RegionProbe
 from services.settings import HubRegion
 
 FRESH_S = 1.0
 TIMEOUT_S = 0.7
 AT_ONCE = 16
 ANSWER_BYTES_MOST = 2_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class NodeProbe:
-    """``ready``: /readyz said yes; None: no answer in time."""
-
-    url: str
-    ready: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class RegionProbe:
-    """``agent``, ``leader``: what the sync service says of itself and of its candidate leader, None without an
-    answer; ``at_ms``: wall clock of the look."""
-
-    nodes: tuple[NodeProbe, ...]
-    agent: Mapping[str, Any] | None
-    leader: Mapping[str, Any] | None
-    at_ms: int
 
 
 class Probes:
@@ -72,7 +54,7 @@ class Probes:
         ready = await asyncio.gather(*(self._ready(url) for url in region.nodes))
         view = await self._json(f"{region.sync}/v1/region") if region.sync else {}
         nodes = tuple(NodeProbe(url, answer) for url, answer in zip(region.nodes, ready, strict=True))
-        return RegionProbe(nodes, _part(view, "agent"), _part(view, "leader"), time.time_ns() // 1_000_000)
+        return RegionProbe(nodes, _part(view, "agent"), _part(view, "leader"), wall_ms())
 
     async def _ready(self, url: str) -> bool | None:
         async with self._limit:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import uvicorn
+
+from services.listening import bind
 
 DRAIN_S = 3
 
@@ -28,32 +29,20 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def port_is_free(host: str, port: int) -> bool:
-    """Whether nobody listens there: uvicorn would end with a traceback, or share the port in silence."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
-
-
 def serve(app: Any, host: str, port: int, on_exit: Callable[[], None] = lambda: None) -> int:
     """Serve until told to stop; the process's exit code."""
-    if not port_is_free(host, port):
-        print(f"{host}:{port} is taken or not an address of this machine", file=sys.stderr)
+    try:
+        listener = bind(host, port)
+    except OSError as error:
+        print(f"{host}:{port}: {error.strerror}", file=sys.stderr)
         return 2
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=DRAIN_S,
     )
     server = _Server(config, on_exit)
-    server.run()
+    server.run(sockets=[listener])
     return 0 if server.started else 1

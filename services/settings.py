@@ -174,9 +174,21 @@ class RedisSettings(Section):
 
 
 class KafkaSettings(Section):
-    """The hub's Kafka: ``host:port``, several separated by commas."""
+    """The hub's Kafka: ``host:port``, several separated by commas.
+
+    ``replication`` and ``min_insync`` are those of the topics that we make.  One broker can do 1 and 1; in
+    production, with three brokers or more, they should be 3 and 2, or the loss of a broker loses the log.
+    """
 
     bootstrap: Bootstrap
+    replication: int = Field(default=1, ge=1, le=32)
+    min_insync: int = Field(default=1, ge=1, le=32)
+
+    @model_validator(mode="after")
+    def _writable(self) -> Self:
+        if self.min_insync > self.replication:
+            raise ValueError("min_insync must not exceed replication: nothing could be written")
+        return self
 
 
 class CheckApiSettings(Listener):

@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import FrameType
@@ -131,7 +132,7 @@ def cut(region: RegionName, directory: Directory = local.DEFAULT_DIRECTORY) -> N
     """Make a region's link to Kafka a black hole: connections stay, nothing passes."""
     with told_errors():
         local.cut(directory, region)
-    _words.print(f"{region} is cut off; heal it with: apportion local heal {region}", markup=False)
+    _words.print(f"{region} is cut off; heal it with: {_program()} local heal {region}", markup=False)
 
 
 @app.command()
@@ -205,7 +206,21 @@ def _show_addresses(layout: Layout) -> None:
         f"curl -s -X PUT {layout.control_api}/rules/orders-free -H 'content-type: application/json' -d '{rule}'",
     ):
         _words.print(f"  {line}", markup=False)
+    program = _program()
+    options = "" if layout.directory == local.DEFAULT_DIRECTORY.resolve() else f" --dir {layout.directory}"
+    _words.print(f"  {program} status --control {layout.control_api} --watch", markup=False)
+    for command in ("cut", "heal"):
+        _words.print(f"  {program} local {command} {layout.regions[-1]}{options}", markup=False)
     _words.print()
+
+
+def _program() -> str:
+    """How a person here calls us: by the path where we are not in PATH."""
+    beside = Path(sys.executable).with_name("apportion")
+    if not beside.exists() or shutil.which("apportion") == str(beside):
+        return "apportion"
+    here = Path.cwd()
+    return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)
 
 
 def _show(told: dict[str, Any]) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from infra import install
-from infra.local.hub import RULES, load_rules, regions_of, wait_for_rules
+from infra.install import Say, silent
+from infra.local.first_rules import RULES, load_rules, regions_of, wait_for_rules
 from infra.local.layout import DEFAULT_REGIONS, HOST, Layout, load_layout
 from infra.local.link_proxy import command
 from infra.processes import (
@@ -30,7 +31,7 @@ from infra.processes import (
     stop,
     wait_ready,
 )
-from infra.region.region import Region, Say, answers, silent
+from infra.region.region import Region, answers
 from services.settings import InvalidSettings
 
 DEFAULT_DIRECTORY = Path(".local") / "default"

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from infra import install
-from infra.processes import Process, ProcessDirectory, StartFailed, check_wanted, refuse_taken, stop, wait_ready
+from infra.install import Say, silent
+from infra.processes import Process, ProcessDirectory, check_wanted, refuse_taken, stop, wait_ready
 from infra.region.redis_cluster import OwnCluster
 from services.settings import RegionSettings, load_region
 
@@ -20,12 +21,6 @@ SERVICE_READY_S = 40.0
 """How long a node or a sync service may take to answer; a busy machine starts a dozen at once."""
 DRAIN_S = 30.0
 """How long a node may take to answer what it has begun."""
-
-Say = Callable[[str], None]
-
-
-def silent(_message: str) -> None:
-    """Says nothing."""
 
 
 class Region:
@@ -177,26 +172,3 @@ def answers(url: str, timeout_s: float = 1.0) -> bool:
         return False
     finally:
         connection.close()
-
-
-def up(config: Path, say: Say = silent, *, ready_s: float = 0.0) -> list[str]:
-    """Start the region of the file ``config``; see :meth:`Region.up`."""
-    return Region(config).up(say, ready_s=ready_s)
-
-
-def status(config: Path) -> dict[str, Any]:
-    """What runs of the region of the file ``config``."""
-    return Region(config).status()
-
-
-def drain(config: Path, say: Say = silent) -> list[str]:
-    """End the nodes of the region one after another; the names of those that did not end."""
-    return Region(config).drain(say)
-
-
-def down(config: Path, say: Say = silent) -> None:
-    """End everything of the region."""
-    Region(config).down(say)
-
-
-__all__ = ["Region", "StartFailed", "answers", "down", "drain", "status", "up"]

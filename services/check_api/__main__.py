@@ -21,8 +21,9 @@ import uvloop
 from regional_limiter.limiter import Limiter
 from regional_limiter.store.redis_cluster import RedisClusterStore
 from services.check_api.app import NodeApp, create_app
-from services.check_api.server import bind, serve_node
+from services.check_api.server import serve_node
 from services.check_api.wiring import build_limiter, build_store, node_name, node_options
+from services.listening import bind
 from services.logs import configure_logging
 from services.settings import InvalidSettings, load_region
 

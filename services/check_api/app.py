@@ -11,7 +11,6 @@ when first asked for or by :meth:`NodeApp.warm_up`, while checks are being answe
 from __future__ import annotations
 
 import asyncio
-import hmac
 import importlib
 import sys
 import time
@@ -26,10 +25,11 @@ from regional_limiter.model.decision import Answer, Check
 from regional_limiter.model.errors import Fault, InvalidCheck, RulesUnavailable, StoreUnavailable
 from services.check_api.answers import encode_answer, encode_detailed
 from services.check_api.bodies import MAX_BODY_BYTES, Refused, parse_check, parse_peek, wants_detail
+from services.check_api.check_limiter import CheckLimiter
 from services.check_api.counts import Counts
 from services.check_api.headers import Header, HeaderMode, LegacyReset, answer_headers
-from services.check_api.ports import CheckLimiter
 from services.errors import MEDIA_TYPE, REDUCED_CAPACITY, problem_body
+from services.tokens import bears_token
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -91,7 +91,7 @@ class NodeApp:
         self.options = options
         self.draining = False
         self.counts = Counts()
-        self._bearer = f"Bearer {options.token}".encode() if options.token else None
+        self._token = options.token or None
         self._logged_at_s = float("-inf")
         self._unlogged = 0
         self._web: Callable[[Scope, Receive, Send], Awaitable[None]] | None = None
@@ -136,7 +136,7 @@ class NodeApp:
                 reply = _problem(405, f"{path} answers {method}", headers=[(b"allow", method.encode())])
             elif is_probe:
                 reply = await handler(scope, receive)
-            elif self._bearer is not None and not self._bears_token(scope):
+            elif self._token is not None and not self._bears_token(scope):
                 reply = _unauthorised()
             elif not self.limiter.ready:
                 reply = _unavailable(_NO_RULES)
@@ -248,11 +248,11 @@ class NodeApp:
         self.counts.served(method, route, status, time.perf_counter() - started_s)
 
     def _may_ask(self, path: str, scope: Scope) -> bool:
-        return self._bearer is None or not path.startswith("/v1/") or self._bears_token(scope)
+        return self._token is None or not path.startswith("/v1/") or self._bears_token(scope)
 
     def _bears_token(self, scope: Scope) -> bool:
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        return self._bearer is not None and hmac.compare_digest(given, self._bearer)
+        return self._token is not None and bears_token(given, self._token)
 
     def note_unexpected(self, error: Exception) -> None:
         """Count an exception that nobody foresaw, and log one a second of them."""

@@ -5,21 +5,19 @@ Nothing here is on the way of a check, and nothing here is imported before it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.sdk.metrics import MeterProvider, ObservableCounter, ObservableGauge
-from opentelemetry.sdk.resources import Resource
-from prometheus_client import CollectorRegistry, generate_latest
+from opentelemetry.sdk.metrics import ObservableCounter, ObservableGauge
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from regional_limiter.limiter import LimiterStatus
 from services.check_api.counts import DURATION_BOUNDS_S, MAX_SERIES, Counts
+from services.telemetry import Exposition, observed
 
-BREAKER_STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
+BREAKER_STATES: Final = {"closed": 0, "open": 2}
 
 
 class Metrics:
@@ -28,41 +26,33 @@ class Metrics:
     def __init__(self, region: str, counts: Counts, status: Callable[[], LimiterStatus]) -> None:
         self.counts = counts
         self._status = status
-        self._registry = CollectorRegistry()
-        self._registry.register(_DurationCollector(region, counts))
-        self._reader = PrometheusMetricReader(
-            disable_target_info=True,
-            scope_info_enabled=False,
-            resource_attribute_filter=lambda name: name == "region",
-            registry=self._registry,
-            cardinality_limits={ObservableCounter: MAX_SERIES + 16, ObservableGauge: MAX_SERIES},
-        )
-        resource = Resource({"service.name": "apportion-check-api", "region": region})
-        self._provider = MeterProvider([self._reader], resource=resource, shutdown_on_exit=False)
+        limits = {ObservableCounter: MAX_SERIES + 16, ObservableGauge: MAX_SERIES}
+        self._exposition = Exposition("check-api", region, limits)
+        self._exposition.registry.register(_DurationCollector(region, counts))
         self._register()
 
     def text(self) -> bytes:
         """The exposition format of Prometheus."""
-        return generate_latest(self._registry)
+        return self._exposition.text()
 
     def close(self) -> None:
-        self._provider.shutdown()
+        self._exposition.close()
 
     def _register(self) -> None:
-        meter = self._provider.get_meter("apportion.check_api")
+        meter = self._exposition.meter
         counter, gauge = meter.create_observable_counter, meter.create_observable_gauge
         counts = self.counts
         counter("ratelimit.checks", [self._checks], "{check}", "Checks answered, by named rule and outcome")
         counter(
             "ratelimit.degraded_checks",
-            [_reader(lambda: counts.degraded_answers)],
+            [observed(lambda: counts.degraded_answers)],
             "{check}",
             "Checks answered without the region's Redis, or at the floor",
         )
         counter("ratelimit.degraded", [self._degraded], "{decision}", "Degraded decisions, by cause")
         counter(
             "ratelimit.unexpected_errors",
-            [_reader(lambda: counts.unexpected_errors)],
+            [observed(lambda: counts.unexpected_errors)],
             "{error}",
             "Requests answered 500",
         )
@@ -71,9 +61,9 @@ class Metrics:
             ("ratelimit.refunds_dropped", lambda: self._status().refunds_dropped, "Refunds not delivered"),
             ("ratelimit.demand_dropped", lambda: self._status().demand_dropped, "Demand that found no room"),
         ):
-            counter(name, [_reader(read)], "", words)
-        gauge("ratelimit.rules.version", [_reader(lambda: self._status().rules_version)], "", "Rules in force")
-        gauge("ratelimit.base.version", [_reader(lambda: self._status().base_version)], "", "Bases known")
+            counter(name, [observed(read)], "", words)
+        gauge("ratelimit.rules.version", [observed(lambda: self._status().rules_version)], "", "Rules in force")
+        gauge("ratelimit.base.version", [observed(lambda: self._status().base_version)], "", "Bases known")
         gauge(
             "ratelimit.shard.breaker",
             [self._breakers],
@@ -92,10 +82,6 @@ class Metrics:
     def _breakers(self, options: CallbackOptions) -> Iterator[Observation]:
         for shard in list(self._status().shards)[:MAX_SERIES]:
             yield Observation(BREAKER_STATES.get(shard.breaker, 2), {"point": shard.point})
-
-
-def _reader(value: Callable[[], int]) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    return lambda options: [Observation(value())]
 
 
 class _DurationCollector(Collector):

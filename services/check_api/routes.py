@@ -12,11 +12,10 @@ from services.check_api.answers import AnswerBody, DetailedBody
 from services.check_api.bodies import CheckBody
 from services.check_api.metrics import Metrics
 from services.errors import MEDIA_TYPE, install_problem_handlers
+from services.telemetry import PROMETHEUS_TEXT
 
 if TYPE_CHECKING:
     from services.check_api.app import NodeApp
-
-PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def build_web(node: NodeApp) -> FastAPI:

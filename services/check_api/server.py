@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from services.check_api.app import NodeApp
-from services.check_api.protocol import BoundedHttp
+from services.check_api.bounded_http import BoundedHttp
 
 MAX_CONNECTIONS = 8192
 BACKLOG = 2048
@@ -31,24 +31,6 @@ class SignalFreeServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Several nodes may live in one process, so the server takes no signals."""
         yield
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A socket that is bound, not yet listening.  Raises OSError.
-
-    Never SO_REUSEPORT: a second copy on the same port must fail, not take half of the traffic in silence.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named: asyncio turns Nagle's algorithm off only then, and 40 ms an answer hang on it.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host.strip("[]"), port))
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
-    return listener
 
 
 async def serve_node(

@@ -20,8 +20,9 @@ from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.rules import parse_document
 from regional_limiter.rules.text import read_document
 from services.check_api.app import NodeOptions, create_app
-from services.check_api.server import SignalFreeServer, bind, serve_node
+from services.check_api.server import SignalFreeServer, serve_node
 from services.embedded import Embedded
+from services.listening import bind
 from services.logs import configure_logging
 from services.settings import (
     ControlApiSettings,

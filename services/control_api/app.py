@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -13,11 +12,15 @@ from fastapi.responses import JSONResponse
 
 from global_sync.transport.base import Transport
 from regional_limiter.model.errors import InvalidRules
-from services.control_api.hub import Hub, ended
+from services.control_api.knowledge import Hub
+from services.control_api.metrics import hub_metrics
 from services.control_api.rules import rules_router
 from services.control_api.status import status_router
 from services.errors import install_problem_handlers, problem_response
 from services.settings import HubSettings
+from services.tasks import ended, watched
+from services.telemetry import PROMETHEUS_TEXT
+from services.tokens import bears_token
 
 log = structlog.get_logger(__name__)
 
@@ -30,8 +33,7 @@ def create_app(transport: Transport, settings: HubSettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        following = asyncio.create_task(hub.run(), name="follow topics")
-        following.add_done_callback(_log_unexpected_end)
+        following = watched(asyncio.create_task(hub.run(), name="follow topics"))
         try:
             yield
         finally:
@@ -65,6 +67,8 @@ def create_app(transport: Transport, settings: HubSettings) -> FastAPI:
 
 
 def _add_probes(app: FastAPI, hub: Hub) -> None:
+    exposition = hub_metrics(hub)
+
     @app.get("/livez", summary="Whether this process answers at all")
     async def livez() -> dict[str, str]:
         return {"status": "ok"}
@@ -74,22 +78,18 @@ def _add_probes(app: FastAPI, hub: Hub) -> None:
         why = hub.why_not_ready()
         return problem_response(503, why) if why else JSONResponse({"status": "ok"})
 
+    @app.get("/metrics", summary="Counters in the exposition format of Prometheus", response_class=Response)
+    async def metrics() -> Response:
+        return Response(exposition.text(), media_type=PROMETHEUS_TEXT)
+
 
 Next = Callable[[Request], Awaitable[Response]]
 
 
 def _token_guard(token: str) -> Callable[[Request, Next], Awaitable[Response]]:
-    expected = f"Bearer {token}".encode()
-
     async def guard(request: Request, call_next: Next) -> Response:
-        given = request.headers.get("authorization", "").encode()
-        if request.url.path not in OPEN_PATHS and not hmac.compare_digest(given, expected):
-            return problem_response(401, "a bearer token is needed", headers={"WWW-Authenticate": "Bearer"})
-        return await call_next(request)
+        if request.url.path in OPEN_PATHS or bears_token(request.headers.get("authorization", ""), token):
+            return await call_next(request)
+        return problem_response(401, "a bearer token is needed", headers={"WWW-Authenticate": "Bearer"})
 
     return guard
-
-
-def _log_unexpected_end(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("following the topics has ended", exc_info=task.exception())

@@ -7,13 +7,13 @@ not a refusal: the proposal may still be accepted, so both errors name its id.
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from collections import OrderedDict, deque
 from typing import Any
 
 from global_sync.rulebook import History, Proposal, decode_history, encode_proposal
 from global_sync.transport.base import PROPOSALS, Message, Transport, TransportUnavailable
+from services.clock import wall_ms
 
 WAIT_S = 3.0
 PENDING_MOST = 200
@@ -49,6 +49,11 @@ class Proposer:
         self._pending: dict[str, asyncio.Future[History]] = {}
         self._seen: OrderedDict[int, None] = OrderedDict()
         self.outcomes: deque[History] = deque(maxlen=OUTCOMES_KEPT)
+        self.outcomes_read = {True: 0, False: 0}
+
+    @property
+    def pending(self) -> int:
+        return len(self._pending)
 
     def take(self, message: Message) -> None:
         outcome = decode_history(message.value)
@@ -58,6 +63,7 @@ class Proposer:
         if len(self._seen) > 4 * OUTCOMES_KEPT:
             self._seen.popitem(last=False)
         self.outcomes.append(outcome)
+        self.outcomes_read[outcome.accepted] += 1
         waiting = self._pending.get(outcome.id)
         if waiting is not None and not waiting.done():
             waiting.set_result(outcome)
@@ -66,8 +72,7 @@ class Proposer:
         """The outcome of a change (the fields of a Proposal).  Raises NotProposed, NoOutcome, TooManyPending."""
         if len(self._pending) >= PENDING_MOST:
             raise TooManyPending
-        now_ms = time.time_ns() // 1_000_000
-        proposal = Proposal(id=uuid.uuid4().hex, domain=domain, kind=kind, at_ms=now_ms, **change)
+        proposal = Proposal(id=uuid.uuid4().hex, domain=domain, kind=kind, at_ms=wall_ms(), **change)
         waiting: asyncio.Future[History] = asyncio.get_running_loop().create_future()
         self._pending[proposal.id] = waiting
         try:

@@ -12,8 +12,8 @@ from fastapi.responses import JSONResponse
 from global_sync.rulebook import DELETE_RULE, PUT_RULE, PUT_SET, History
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.rules import describe, parse_document
-from services.control_api.book import LoadedSet
-from services.control_api.hub import Hub
+from services.accepted_rules import LoadedSet
+from services.control_api.knowledge import Hub
 from services.control_api.proposals import NoOutcome, NotProposed, TooManyPending
 from services.control_api.requests import Precondition, author_and_reason, precondition, read_mapping
 from services.errors import problem_response

@@ -12,11 +12,11 @@ from fastapi.responses import JSONResponse
 from global_sync.transport.base import LOG
 from regional_limiter.model.keys import rule_of
 from regional_limiter.model.rule import Distribution, Scope
-from services.control_api.book import Book
-from services.control_api.hub import Hub, wall_ms
-from services.health import RegionHealth
+from services.accepted_rules import Book
+from services.clock import time_of_day, wall_ms
+from services.control_api.knowledge import Hub
+from services.health import RegionHealth, RegionProbe
 from services.picture import Picture
-from services.probes import RegionProbe
 
 KEYS_MOST = 1_000
 
@@ -43,11 +43,11 @@ def status_document(
 ) -> dict[str, Any]:
     """``well``: no sentence says that something is wrong.  Shares are out of 10,000, null where not known."""
     regions = picture.health(probes, now_ms)
-    said = picture.sentences(regions, kafka_silent_ms, book.newest(), now_ms)
+    said = picture.sentences(regions, kafka_silent_ms, book.newest(), now_ms, probes)
     return {
         "now_ms": now_ms,
         "well": not said,
-        "sentences": [one.shown() for one in said],
+        "sentences": [one.shown(time_of_day) for one in said],
         "kafka_silent_ms": kafka_silent_ms,
         "leader": picture.leader_shown(probes, now_ms),
         "rules_version": book.newest(),

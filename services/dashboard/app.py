@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,12 +17,15 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from global_sync.transport.base import Transport
-from services.control_api.hub import ended
 from services.dashboard.board import Board
+from services.dashboard.metrics import board_metrics
 from services.dashboard.stream import Broadcaster, Subscriber, TooManySubscribers
 from services.errors import install_problem_handlers, problem_response
 from services.probes import Probes
 from services.settings import HubSettings
+from services.tasks import ended, watched
+from services.telemetry import PROMETHEUS_TEXT
+from services.tokens import bears_token, is_token
 
 log = structlog.get_logger(__name__)
 
@@ -48,12 +50,10 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await transport.start()
         tasks = [
-            asyncio.create_task(board.feed.run(), name="follow topics"),
-            asyncio.create_task(broadcaster.run(), name="frames"),
-            asyncio.create_task(_look(probes), name="look at regions"),
+            watched(asyncio.create_task(board.feed.run(), name="follow topics")),
+            watched(asyncio.create_task(broadcaster.run(), name="frames")),
+            watched(asyncio.create_task(_look(probes), name="look at regions")),
         ]
-        for task in tasks:
-            task.add_done_callback(_log_unexpected_end)
         try:
             yield
         finally:
@@ -87,6 +87,8 @@ async def _subscriber(request: Request) -> AsyncIterator[Subscriber]:
 
 
 def _add_routes(app: FastAPI, board: Board, broadcaster: Broadcaster) -> None:
+    exposition = board_metrics(board, broadcaster)
+
     @app.get("/")
     async def page() -> Response:
         return FileResponse(STATIC / "index.html")
@@ -101,6 +103,10 @@ def _add_routes(app: FastAPI, board: Board, broadcaster: Broadcaster) -> None:
         rule: Annotated[str, Query(max_length=200)], key: Annotated[str, Query(max_length=2000)]
     ) -> Response:
         return JSONResponse(board.past(rule, key))
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(exposition.text(), media_type=PROMETHEUS_TEXT)
 
     @app.get("/livez")
     async def livez() -> dict[str, str]:
@@ -134,7 +140,7 @@ def _token_guard(token: str) -> Callable[[Request, Next], Awaitable[Response]]:
         if request.url.path == "/livez" or _has(token, request):
             return await call_next(request)
         given = request.query_params.get("token", "")
-        if request.url.path == "/" and hmac.compare_digest(given.encode(), token.encode()):
+        if request.url.path == "/" and is_token(given, token):
             response: Response = RedirectResponse("./", status_code=303)
             response.set_cookie(
                 COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https"
@@ -147,17 +153,11 @@ def _token_guard(token: str) -> Callable[[Request, Next], Awaitable[Response]]:
 
 
 def _has(token: str, request: Request) -> bool:
-    bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-    given = [bearer, request.cookies.get(COOKIE, "")]
-    return any(hmac.compare_digest(one.encode(), token.encode()) for one in given)
+    header, cookie = request.headers.get("authorization", ""), request.cookies.get(COOKIE, "")
+    return bears_token(header, token) or is_token(cookie, token)
 
 
 async def _look(probes: Probes) -> None:
     while True:
         await probes.look()
         await asyncio.sleep(LOOK_EVERY_S)
-
-
-def _log_unexpected_end(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("a task has ended", task=task.get_name(), exc_info=task.exception())

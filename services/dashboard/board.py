@@ -7,17 +7,16 @@ from typing import Any
 
 import msgspec
 
-from global_sync.transport.base import LOG, REPORTS, RULES, USAGE, Message, Transport
+from global_sync.transport.base import LOG, RULES, USAGE, Message, Transport
 from regional_limiter.model.keys import rule_of
-from services.control_api.book import Book
-from services.control_api.hub import REPORTS_BEFORE_END, USAGE_BEFORE_END, wall_ms
+from services.accepted_rules import Book
+from services.clock import time_of_day, wall_ms
 from services.dashboard.history import History, Point
 from services.dashboard.rates import UsageRates
 from services.dashboard.rules import RuleShown, rules_shown
-from services.feed import Feed
-from services.health import RegionHealth
+from services.feed import USAGE_BEFORE_END, Feed
+from services.health import RegionHealth, RegionProbe
 from services.picture import Picture, usage_document
-from services.probes import RegionProbe
 from services.settings import HubSettings
 
 KEYS_A_RULE = 8
@@ -51,8 +50,8 @@ class Board:
         self._rules_of: dict[str, int] = {}
         self._points: dict[str, Any] = {}
         self._status: dict[str, Any] = {}
-        handlers = {RULES: self.take, LOG: self.take, USAGE: self.take, REPORTS: self.take}
-        self.feed = Feed(transport, handlers, {USAGE: USAGE_BEFORE_END, REPORTS: REPORTS_BEFORE_END})
+        handlers = {RULES: self.take, LOG: self.take, USAGE: self.take}
+        self.feed = Feed(transport, handlers, {USAGE: USAGE_BEFORE_END})
 
     def take(self, message: Message) -> None:
         now_ms = self._now_ms()
@@ -120,11 +119,11 @@ class Board:
         return True
 
     def _status_frame(self, regions: Sequence[RegionHealth], now_ms: int) -> dict[str, Any]:
-        said = self.picture.sentences(regions, self.feed.silent_ms(LOG), self.book.newest(), now_ms)
+        said = self.picture.sentences(regions, self.feed.silent_ms(LOG), self.book.newest(), now_ms, self._probes())
         return {
             "now_ms": now_ms,
             "mode": self._mode,
-            "sentences": [one.shown() for one in said],
+            "sentences": [one.shown(time_of_day) for one in said],
             "leader": self.picture.leader_shown(self._probes(), now_ms),
             "regions": [self._region_frame(region, now_ms) for region in regions],
         }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regional_limiter.model.rule import Distribution, Rule, Scope
-from services.control_api.book import Book
+from services.accepted_rules import Book
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,42 +1,114 @@
-"""The sync service's own HTTP: probes, metrics, and the region as its agent sees it."""
+"""The sync service's own HTTP: probes, metrics, and the region as its agent sees it.
+
+Four routes in plain ASGI: FastAPI would take longer to import than all that the agent needs to begin its work.
+What metrics need is imported, in a thread, when they are first asked for.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import structlog
-from fastapi import FastAPI, Response
-from starlette.types import Lifespan
 
 from global_sync.agent import Agent
 from global_sync.leader import Leader
-from services.errors import install_problem_handlers
-from services.sync_service.metrics import SyncMetrics
+from services.errors import MEDIA_TYPE, problem_body
+
+if TYPE_CHECKING:
+    from services.sync_service.metrics import SyncMetrics
 
 log = structlog.get_logger(__name__)
 
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Reply = tuple[int, str, bytes]
+"""Status, content type, body."""
 
-def create_app(agent: Agent, leader: Leader, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
-    """``agent`` and ``leader`` are started and stopped by ``lifespan``, or by the caller."""
-    app = FastAPI(title="Apportion sync service", description=f"Region {agent.region}", lifespan=lifespan)
-    install_problem_handlers(app, lambda error: log.error("unexpected error", exc_info=error))
-    metrics = SyncMetrics(agent.region, agent.view, leader.view)
+JSON = "application/json"
 
-    @app.get("/livez")
-    def livez() -> dict[str, str]:
-        return {"status": "ok"}
 
-    @app.get("/readyz")
-    def readyz() -> dict[str, Any]:
+class SyncApp:
+    """``whole_life`` starts and stops agent and leader; without it the caller does."""
+
+    def __init__(
+        self, agent: Agent, leader: Leader, whole_life: AbstractAsyncContextManager[None] | None = None
+    ) -> None:
+        self._agent = agent
+        self._leader = leader
+        self._whole_life = whole_life or nullcontext()
+        self._metrics: SyncMetrics | None = None
+        self._routes: dict[str, Callable[[], Awaitable[Reply]]] = {
+            "/livez": self._livez,
+            "/readyz": self._readyz,
+            "/metrics": self._prometheus,
+            "/v1/region": self._region,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            status, media_type, body = await self._answer(scope)
+            headers = [(b"content-type", media_type.encode()), (b"content-length", str(len(body)).encode())]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()  # lifespan.startup
+        step = "startup"
+        try:
+            async with self._whole_life:
+                await send({"type": "lifespan.startup.complete"})
+                step = "shutdown"
+                await receive()  # lifespan.shutdown
+        except Exception as error:
+            log.exception("failed", step=step)
+            await send({"type": f"lifespan.{step}.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _answer(self, scope: Scope) -> Reply:
+        route = self._routes.get(scope["path"])
+        if route is None:
+            return _problem(404, "known here: " + ", ".join(self._routes))
+        if scope["method"] not in ("GET", "HEAD"):
+            return _problem(405, f"{scope['path']} answers GET")
+        try:
+            return await route()
+        except Exception:
+            log.exception("unexpected error")
+            return _problem(500, "an unexpected error; it has been logged")
+
+    async def _livez(self) -> Reply:
+        return _json({"status": "ok"})
+
+    async def _readyz(self) -> Reply:
         # A standby, and an agent whose link is cut, are ready: they do what can be done.
-        return {"status": "ok", "active": agent.active, "leading": leader.active}
+        return _json({"status": "ok", "active": self._agent.active, "leading": self._leader.active})
 
-    @app.get("/metrics")
-    def prometheus() -> Response:
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
+    async def _prometheus(self) -> Reply:
+        if self._metrics is None:
+            made = await asyncio.to_thread(self._make_metrics)
+            self._metrics = self._metrics or made
+        return 200, "text/plain; version=0.0.4; charset=utf-8", self._metrics.text()
 
-    @app.get("/v1/region")
-    def region() -> dict[str, Any]:
-        return {"agent": agent.view(), "leader": leader.view()}
+    def _make_metrics(self) -> SyncMetrics:
+        from services.sync_service.metrics import SyncMetrics
 
-    return app
+        return SyncMetrics(self._agent.region, self._agent.view, self._leader.view)
+
+    async def _region(self) -> Reply:
+        return _json({"agent": self._agent.view(), "leader": self._leader.view()})
+
+
+def _json(document: object) -> Reply:
+    return 200, JSON, msgspec.json.encode(document)
+
+
+def _problem(status: int, detail: str) -> Reply:
+    return status, MEDIA_TYPE, problem_body(status, detail)

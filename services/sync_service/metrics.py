@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.resources import Resource
-from prometheus_client import CollectorRegistry, generate_latest
+
+from services.telemetry import Exposition
 
 View = Callable[[], Mapping[str, Any]]
 
@@ -19,25 +17,17 @@ class SyncMetrics:
 
     def __init__(self, region: str, agent_view: View, leader_view: View) -> None:
         self._agent_view, self._leader_view = agent_view, leader_view
-        self._registry = CollectorRegistry()
-        reader = PrometheusMetricReader(
-            disable_target_info=True,
-            scope_info_enabled=False,
-            resource_attribute_filter=lambda name: name == "region",
-            registry=self._registry,
-        )
-        resource = Resource({"service.name": "apportion-sync-service", "region": region})
-        self._provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        self._exposition = Exposition("sync-service", region)
         self._register()
 
     def text(self) -> bytes:
-        return generate_latest(self._registry)
+        return self._exposition.text()
 
     def close(self) -> None:
-        self._provider.shutdown()
+        self._exposition.close()
 
     def _register(self) -> None:
-        meter = self._provider.get_meter("apportion.sync_service")
+        meter = self._exposition.meter
         gauge, counter = meter.create_observable_gauge, meter.create_observable_counter
         gauge("ratelimit.agent.active", [self._agent("active")], "", "1 when this agent acts for its region")
         gauge("ratelimit.sync.lag", [self._agent("link_age_ms", 1e-3)], "s", "Since the log was last read")

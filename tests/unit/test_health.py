@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from regional_limiter.model.share import ProtocolTimes
-from services.health import Heard, LeaderSeen, clock, region_health, sentences
-from services.probes import NodeProbe, RegionProbe
+from services.clock import time_of_day
+from services.health import Heard, LeaderSeen, NodeProbe, RegionProbe, region_health, sentences
 
 NOW_MS = 1_800_000_000_000
 TIMES = ProtocolTimes()
@@ -25,7 +25,7 @@ def usage(session_ms: int = 19_000, consent_ms: int = 29_000, **changes: Any) ->
 
 def said(heard: Heard | None, probe: RegionProbe | None = None, leader: LeaderSeen = WELL) -> list[str]:
     health = region_health("ap-south", heard, probe, NOW_MS)
-    return [one.text for one in sentences([health], leader, 100, 4, TIMES, NOW_MS)]
+    return [one.text(time_of_day) for one in sentences([health], leader, 100, 4, TIMES, NOW_MS)]
 
 
 def direct(**changes: Any) -> RegionProbe:
@@ -46,14 +46,14 @@ def test_when_all_is_well_nothing_is_said() -> None:
     ids=["lease", "floor", "base"],
 )
 def test_a_cut_region_says_with_what_it_goes_on_and_until_when(age_ms: int, words: str) -> None:
-    since, end = clock(NOW_MS - age_ms), clock(NOW_MS + 9_000)
+    since, end = time_of_day(NOW_MS - age_ms), time_of_day(NOW_MS + 9_000)
     expected = f"ap-south is cut off since {since}; {words.format(end=end)}."
     assert said(Heard(usage(19_000, 29_000), age_ms)) == [expected]
 
 
 def test_the_agent_itself_is_believed_over_what_it_said_long_ago() -> None:
     (sentence,) = said(Heard(usage(19_000), 10_000), direct(session_ms=4_000))
-    assert f"it goes on with its leases until {clock(NOW_MS + 4_000)}" in sentence
+    assert f"it goes on with its leases until {time_of_day(NOW_MS + 4_000)}" in sentence
 
 
 def test_a_short_silence_is_no_cut() -> None:
@@ -62,13 +62,13 @@ def test_a_short_silence_is_no_cut() -> None:
 
 def test_a_late_leader_is_said_with_the_end_of_the_shares() -> None:
     (sentence,) = said(Heard(usage(), 500), leader=LeaderSeen(3, 6_000))
-    assert sentence.startswith(f"No word from a leader since {clock(NOW_MS - 6_000)}")
-    assert clock(NOW_MS + 14_000) in sentence
+    assert sentence.startswith(f"No word from a leader since {time_of_day(NOW_MS - 6_000)}")
+    assert time_of_day(NOW_MS + 14_000) in sentence
 
 
 def test_without_kafka_here_no_region_is_blamed() -> None:
     health = region_health("ap-south", Heard(usage(), 60_000), None, NOW_MS)
-    said = [one.text for one in sentences([health], LeaderSeen(3, 60_000), 60_000, 4, TIMES, NOW_MS)]
+    said = [one.text(time_of_day) for one in sentences([health], LeaderSeen(3, 60_000), 60_000, 4, TIMES, NOW_MS)]
     assert len(said) == 1
     assert said[0].startswith("Kafka does not answer here since")
 
@@ -94,7 +94,7 @@ def test_a_region_that_only_answers_directly_is_cut_off_since_nobody_knows_when(
     (sentence,) = said(None, direct(session_ms=0, consent_ms=5_000))
     assert sentence == (
         "Nothing has come from ap-south through Kafka so far, though its agent answers; "
-        f"it keeps to its floor until {clock(NOW_MS + 5_000)}, then it uses its base (25.0 %)."
+        f"it keeps to its floor until {time_of_day(NOW_MS + 5_000)}, then it uses its base (25.0 %)."
     )
 
 

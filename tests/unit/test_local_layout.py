@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.hub import RULES, regions_of
+from infra.local.first_rules import RULES, regions_of
 from infra.local.layout import PORTS, REGIONS_MOST, Layout, load_layout
 from infra.local.traffic import WAITING_MOST, Node, parts_of_traffic
 from infra.processes import StartFailed

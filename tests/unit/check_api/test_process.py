@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from services.check_api.__main__ import main
-from services.check_api.server import bind
+from services.listening import bind
 
 DOCUMENT = {
     "domain": "default",

@@ -11,10 +11,11 @@ import httpx
 import pytest
 
 from regional_limiter.model.decision import Answer, Check
-from services.check_api import protocol
+from services.check_api import bounded_http
 from services.check_api.app import NodeApp
-from services.check_api.server import bind, serve_node
+from services.check_api.server import serve_node
 from services.cli.drive import drive
+from services.listening import bind
 from tests.unit.check_api.fakes import FakeLimiter, answer_of, node_of, rule_verdict
 
 CHECK = {"client_key": "a", "resource": "b"}
@@ -132,7 +133,7 @@ async def told(url: str, *parts: bytes) -> bytes:
 
 
 async def test_a_head_without_end_is_cut_off_by_size_and_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_DEADLINE_S", 0.05)
+    monkeypatch.setattr(bounded_http, "HEAD_DEADLINE_S", 0.05)
     listener, stop = bind("127.0.0.1", 0), asyncio.Event()
     url = url_of(listener)
     serving = asyncio.create_task(serve_node(node_of(FakeLimiter()), listener, stop))

@@ -13,7 +13,7 @@ from global_sync.rulebook import PUT_SET, Proposal, Rulebook, encode_state
 from global_sync.transport.base import LOG, RULES, USAGE, Message
 from global_sync.transport.memory import MemoryHub
 from services.dashboard.board import KEYS_A_RULE, Board
-from services.probes import RegionProbe
+from services.health import RegionProbe
 from tests.unit.control_api.conftest import hub_settings
 
 START_MS = 1_800_000_000_000

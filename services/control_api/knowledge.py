@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-
-from global_sync.transport.base import HISTORY, LOG, REPORTS, RULES, USAGE, Message, Transport
-from services.control_api.book import Book
+from global_sync.transport.base import HISTORY, LOG, RULES, USAGE, Message, Transport
+from services.accepted_rules import Book
+from services.clock import wall_ms
 from services.control_api.proposals import Proposer
 from services.control_api.totals import UsageTotals
-from services.feed import Feed, Handler
+from services.feed import USAGE_BEFORE_END, Feed, Handler
 from services.picture import Picture, usage_document
 from services.probes import Probes
 from services.settings import HubSettings
 
-USAGE_BEFORE_END = -600
-REPORTS_BEFORE_END = -100
 HISTORY_BEFORE_END = -1_000
 SILENT_MOST_MS = 10_000
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Hub:
@@ -40,10 +32,8 @@ class Hub:
             HISTORY: self.proposer.take,
             LOG: self._take,
             USAGE: self._take,
-            REPORTS: self._take,
         }
-        starts = {USAGE: USAGE_BEFORE_END, REPORTS: REPORTS_BEFORE_END, HISTORY: HISTORY_BEFORE_END}
-        self.feed = Feed(transport, handlers, starts)
+        self.feed = Feed(transport, handlers, {USAGE: USAGE_BEFORE_END, HISTORY: HISTORY_BEFORE_END})
 
     async def run(self) -> None:
         await self.transport.start()
@@ -74,12 +64,3 @@ class Hub:
         self.picture.take(message, wall_ms(), live=live)
         if message.topic == USAGE:
             self.totals.take(usage_document(message.value))
-
-
-async def ended(task: asyncio.Task[None]) -> None:
-    """Cancel a task of ours and wait for its end."""
-    task.cancel()
-    try:
-        await task
-    except asyncio.CancelledError:
-        pass

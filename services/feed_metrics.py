@@ -1,0 +1,25 @@
+"""How a process reads the topics that it follows, for its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+from services.feed import Feed
+
+
+def add_feed(meter: Meter, feed: Feed) -> None:
+    """Silence and malformed records, by topic."""
+
+    def silence(_: CallbackOptions) -> Iterable[Observation]:
+        for topic in feed.topics:
+            if (silent_ms := feed.silent_ms(topic)) is not None:
+                yield Observation(silent_ms / 1000, {"topic": topic})
+
+    def malformed(_: CallbackOptions) -> Iterable[Observation]:
+        for topic, state in feed.topics.items():
+            yield Observation(state.malformed, {"topic": topic})
+
+    meter.create_observable_gauge("ratelimit.topic.silence", [silence], "s", "Since a read last succeeded")
+    meter.create_observable_counter("ratelimit.topic.malformed", [malformed], "{record}", "Records not taken")

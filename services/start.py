@@ -1,0 +1,41 @@
+"""What the processes' beginnings have in common: settings from ``--config``, logs, and the way to Kafka.  [W]"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from global_sync.transport.kafka import KafkaOptions, KafkaTransport
+from services.logs import configure_logging
+from services.settings import HubSettings, InvalidSettings, KafkaSettings, RegionSettings
+
+Settings = TypeVar("Settings", HubSettings, RegionSettings)
+
+
+def begin(service: str, description: str, load: Callable[[str], Settings], arguments: list[str] | None) -> Settings:
+    """The settings of the file that ``--config`` names, with the process's logs set up.
+
+    Raises SystemExit(2), told on stderr, for wrong settings or arguments.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m services.{service}", description=description)
+    parser.add_argument("--config", required=True, help="the TOML file of its settings")
+    try:
+        settings = load(parser.parse_args(arguments).config)
+    except InvalidSettings as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None
+    bound = {"region": settings.name} if isinstance(settings, RegionSettings) else {}
+    configure_logging(service, level=settings.log_level, **bound)
+    return settings
+
+
+def kafka_transport(settings: KafkaSettings, client_id: str) -> KafkaTransport:
+    options = KafkaOptions(
+        settings.bootstrap,
+        client_id=client_id,
+        replication=settings.replication,
+        min_insync=settings.min_insync,
+    )
+    return KafkaTransport(options)
