@@ -20,6 +20,9 @@ from pathlib import Path
 
 from services.listening import bind
 
+LOG_FILE = "APPORTION_LOG_FILE"
+"""Our services bound the log that this names (see services.logs); others ignore it."""
+
 KEEP_LOGS = 2
 """How many earlier logs of a process are kept."""
 
@@ -148,7 +151,7 @@ class ProcessDirectory:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**_inherited(), **(environment or {})},
+                env={**_inherited(), LOG_FILE: str(self.log(name).resolve()), **(environment or {})},
                 cwd=cwd,
             )
         _children[child.pid] = child

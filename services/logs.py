@@ -3,10 +3,44 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import structlog
+
+LOG_FILE = "APPORTION_LOG_FILE"
+"""The file that our stderr is, opened to append: told by whoever started us, so that we can bound it."""
+
+LOG_BYTES_MOST = 16 * 1024 * 1024
+LOOK_EVERY = 200
+"""Lines between two looks at the size."""
+
+
+class _BoundedHandler(logging.StreamHandler[TextIO]):
+    """Writes to stderr, and moves the file behind it aside (``FILE.1``) when it has grown.
+
+    The file is copied and emptied, not renamed: a crash, and whatever libraries write there, still ends up in it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(sys.stderr)
+        self._path = path
+        self._lines = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        self._lines += 1
+        if self._lines % LOOK_EVERY:
+            return
+        try:
+            if self._path.stat().st_size > LOG_BYTES_MOST:
+                shutil.copyfile(self._path, self._path.with_name(f"{self._path.name}.1"))
+                os.truncate(self._path, 0)
+        except OSError:
+            self.handleError(record)
 
 
 def configure_logging(service: str, *, level: str = "info", **bound: Any) -> structlog.stdlib.BoundLogger:
@@ -24,7 +58,8 @@ def configure_logging(service: str, *, level: str = "info", **bound: Any) -> str
     on_terminal = sys.stderr.isatty()
     renderer: Any = structlog.dev.ConsoleRenderer() if on_terminal else structlog.processors.JSONRenderer()
     last = [renderer] if on_terminal else [structlog.processors.format_exc_info, renderer]
-    handler = logging.StreamHandler(sys.stderr)
+    log_file = os.environ.get(LOG_FILE)
+    handler = _BoundedHandler(Path(log_file)) if log_file else logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

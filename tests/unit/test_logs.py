@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
 
+from services import logs
 from services.logs import configure_logging
 
 
@@ -42,3 +47,19 @@ def test_every_line_is_json_and_says_whose_it_is(capsys: pytest.CaptureFixture[s
     ]
     assert all((line["service"], line["region"], line["node"]) == ("check_api", "us-east", 1) for line in lines)
     assert "two\nlines" in lines[2]["exception"]
+
+
+def test_a_log_file_does_not_grow_without_bound(tmp_path: Path) -> None:
+    log = tmp_path / "service.log"
+    program = (
+        "import services.logs as logs\n"
+        "logs.LOG_BYTES_MOST = 20_000\n"
+        "log = logs.configure_logging('test')\n"
+        "for number in range(2_000): log.info('a line of some length', number=number)\n"
+    )
+    with log.open("ab") as file:
+        environment = {**os.environ, logs.LOG_FILE: str(log)}
+        subprocess.run([sys.executable, "-c", program], stderr=file, check=True, env=environment)
+    assert log.stat().st_size < 100_000
+    assert (tmp_path / "service.log.1").stat().st_size < 100_000
+    assert b'"number": 1999' in log.read_bytes() + (tmp_path / "service.log.1").read_bytes()
