@@ -100,3 +100,9 @@ def test_a_region_that_only_answers_directly_is_cut_off_since_nobody_knows_when(
 
 def test_a_display_that_has_just_begun_to_listen_calls_nobody_cut() -> None:
     assert region_health("ap-south", None, direct(), NOW_MS, watched_ms=500).link == "unknown"
+
+
+def test_a_region_that_holds_new_bases_back_is_named() -> None:
+    leader = LeaderSeen(3, 400, {"default": {"eu-west": 5_000}, "other": {}})
+    (sentence,) = said(Heard(usage(), 800), leader=leader)
+    assert sentence == "The new bases of domain default wait until eu-west (50.0 %) has left its old base."
