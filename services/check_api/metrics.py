@@ -68,7 +68,7 @@ class Metrics:
             "ratelimit.shard.breaker",
             [self._breakers],
             "",
-            "Breaker of each enforcement point: 0 closed, 1 half open, 2 open",
+            "Breaker of each enforcement point: 0 closed, 2 open",
         )
 
     def _checks(self, options: CallbackOptions) -> Iterator[Observation]:
