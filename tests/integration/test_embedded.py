@@ -40,7 +40,7 @@ async def embedded(tmp_path: Path) -> AsyncIterator[Embedded]:
     try:
         await system.put_rules(RULES)
         async with asyncio.timeout(10):
-            while not all(in_session(system, name) for name in REGIONS):
+            while not all(in_session(system, name) for name in REGIONS):  # noqa: ASYNC110 (as an operator would)
                 await asyncio.sleep(0.05)
         yield system
     finally:
