@@ -84,8 +84,9 @@ def _serve(mode: str) -> Iterator[Served]:
     assert not thread.is_alive(), "open streams must not hold the end up"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    # Of a module, not of the session: while it lives a loop runs in this thread, and no asyncio test could.
     with sync_playwright() as playwright:
         one = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield one
