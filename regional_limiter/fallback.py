@@ -3,6 +3,8 @@
 By the rule's ``on_store_failure``:
 - ``local``: the node enforces its part.  That is the region's base, or the share that is certainly still in force
   if it is less, divided by the number of nodes; decided by the same algorithms on a bounded table in memory.
+  While the region may be bound by its consent its base may be lent out: then a key of which nothing fresh is
+  known has its floor.
 - ``open``: allowed.  ``closed``: denied, ``store_unavailable``.
 
 What was allowed here without a call having been sent is owed to the bucket, and charged to it when the store is
@@ -36,14 +38,20 @@ _LONGEST_PERIOD_MS = 2**40 - 1
 _PURGE_EVERY_MS = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Known:
-    """What the last reply said of a key's share, and until when that can be relied on (steady clock)."""
+    """What the last reply said of a key's share, and until when that can be relied on (steady clock).
+
+    ``fresh``: the store fell silent soon after, so nothing newer was written there.  Decided once, by the first
+    check that it does not answer.
+    """
 
     share: int
     kind: ShareKind
+    answered_us: int
     session_end_us: int
     consent_end_us: int
+    fresh: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +82,19 @@ class _Owed:
 
 
 class Fallback:
-    """One node's table.  ``keys_most`` bounds each of its three tables."""
+    """One node's table.  ``keys_most`` bounds each of its three tables.
 
-    def __init__(self, keys_most: int = 10_000) -> None:
+    ``consent_us``, ``gap_us``: the protocol's.  ``started_us``: a node that has just started has heard of no
+    consent, and there may be one.
+    """
+
+    def __init__(
+        self, keys_most: int = 10_000, *, consent_us: int = 0, gap_us: int = 2**53, started_us: int = 0
+    ) -> None:
         self._keys_most = keys_most
+        self._consent_us = consent_us
+        self._gap_us = gap_us
+        self._bound_until_us = started_us + consent_us
         self._known: dict[str, _Known] = {}
         self._states: dict[str, tuple[bytes, int]] = {}
         self._owed: dict[str, _Owed] = {}
@@ -92,12 +109,19 @@ class Fallback:
         known.pop(key, None)
         if len(known) >= self._keys_most:
             del known[next(iter(known))]
+        self.hear_consent(verdict.consent_left_us, answered_us)
         known[key] = _Known(
             verdict.share,
             verdict.share_kind,
+            answered_us,
             asked_us + verdict.session_left_us,
             answered_us + verdict.consent_left_us,
         )
+
+    def hear_consent(self, consent_left_us: int, answered_us: int) -> None:
+        """The store has said that the region is bound.  It may be bound anew until the next word of it."""
+        if consent_left_us > 0 and self._consent_us > 0:
+            self._bound_until_us = max(self._bound_until_us, answered_us + self._consent_us + self._gap_us)
 
     def decide(
         self, unanswered: Sequence[Unanswered], *, now_ms: int, now_us: int, nodes: int, charge: bool
@@ -209,12 +233,19 @@ class Fallback:
         """The region's share of this key that may be used now: never above its base."""
         if call.sharing is Sharing.WHOLE:
             return SHARE_UNITS, ShareKind.WHOLE
-        known = self._known.get(call.key) if call.sharing is Sharing.ADAPTIVE else None
-        if known is None or now_us >= max(known.session_end_us, known.consent_end_us):
+        if call.sharing is Sharing.STATIC:
             return call.base, ShareKind.BASE
-        if now_us < known.session_end_us:
-            return (known.share, known.kind) if known.share < call.base else (call.base, ShareKind.BASE)
-        return floor_of(call.base), ShareKind.FLOOR
+        known = self._known.get(call.key)
+        if known is not None and known.fresh is None:
+            known.fresh = now_us - known.answered_us <= self._gap_us
+        bound_until_us = self._bound_until_us
+        if known is not None and known.fresh:
+            if now_us < known.session_end_us:
+                return (known.share, known.kind) if known.share < call.base else (call.base, ShareKind.BASE)
+            bound_until_us = max(bound_until_us, known.consent_end_us)
+        if now_us < bound_until_us:
+            return floor_of(call.base), ShareKind.FLOOR
+        return call.base, ShareKind.BASE
 
     def __len__(self) -> int:
         return len(self._states)

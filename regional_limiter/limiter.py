@@ -25,7 +25,7 @@ from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
 from regional_limiter.plan import Plan, Planner, validate
-from regional_limiter.store.base import BucketCall, CheckStore, NodeBeat, Sharing
+from regional_limiter.store.base import BucketCall, CheckStore, NodeBeat, Sharing, TouchReply
 from regional_limiter.usage import Demand, Totals, is_interesting
 
 _log = logging.getLogger("apportion.node")
@@ -102,8 +102,10 @@ class Limiter:
         self._rules = NodeRules(region, store, directory, self._rules_changed)
         self._planner = Planner(secret)
         # A little more often than asked for, so that a late turn is still in time.
-        self._heart = Heartbeat(store, times.touch_us * 0.9 / 1_000_000, self._beat, self._rules.hear)
-        self._fallback = Fallback()
+        self._heart = Heartbeat(store, times.touch_us * 0.9 / 1_000_000, self._beat, self._hear)
+        self._fallback = Fallback(
+            consent_us=times.consent_us, gap_us=times.gap_us, started_us=monotonic_ns() // 1000
+        )
         self._denials = Denials()
         self._rule_totals = Totals(RULES_COUNTED)
         self._key_totals = Totals(KEYS_COUNTED)
@@ -133,6 +135,10 @@ class Limiter:
         for task in leftover:
             task.cancel()
         await asyncio.gather(*leftover, return_exceptions=True)
+
+    def _hear(self, point: str, reply: TouchReply) -> None:
+        self._fallback.hear_consent(reply.consent_left_us, monotonic_ns() // 1000)
+        self._rules.hear(point, reply)
 
     @property
     def ready(self) -> bool:

@@ -201,6 +201,10 @@ class Enforcement:
         variable = self._current()
         return variable.base_version, variable.vector
 
+    def consent_left(self, now_us: int) -> int:
+        """Microseconds for which the region is still bound by its consent (after ``enter``)."""
+        return max(0, self._current().consent - now_us)
+
     def share(self, now_us: int, key: str, domain: str) -> ShareInForce:
         """What share of ``key`` is in force, and its history (after ``enter`` and ``know_base``)."""
         variable = self._current()

@@ -93,13 +93,17 @@ class NodeBeat:
 
 @dataclass(frozen=True, slots=True)
 class TouchReply:
-    """What a node learns with every touch.  ``nodes``: beats younger than 5 s.  -1: not known here (yet)."""
+    """What a node learns with every touch.  ``nodes``: beats younger than 5 s.  -1: not known here (yet).
+
+    ``consent_left_us``: for how long the region is bound by its consent here, from ``time_us`` on.
+    """
 
     time_us: int
     rules_version: int
     base_version: int
     bases: Mapping[str, int]
     nodes: int
+    consent_left_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,9 +261,9 @@ def encode_touch(beat: NodeBeat) -> Encoded:
 
 
 def decode_touch(reply: Reply) -> TouchReply:
-    time_us, rules_version, base_version, nodes = (_integer(field) for field in reply[:4])
-    bases = {_text(domain): _integer(base) for domain, base in _pairs(reply[5:])}
-    return TouchReply(time_us, rules_version, base_version, bases, nodes)
+    time_us, rules_version, base_version, nodes, consent_left_us = (_integer(field) for field in reply[:5])
+    bases = {_text(domain): _integer(base) for domain, base in _pairs(reply[6:])}
+    return TouchReply(time_us, rules_version, base_version, bases, nodes, consent_left_us)
 
 
 def encode_offer(demand: Mapping[str, int]) -> Encoded:

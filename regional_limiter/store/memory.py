@@ -166,7 +166,8 @@ class MemoryPoint:
         told.beats[beat.node] = (beat, now_us)
         young = sum(now_us - at_us < BEAT_YOUNG_US for _, at_us in told.beats.values())
         base_version, bases = self.enforcement.known_bases()
-        return TouchReply(now_us, told.rules[0], base_version, dict(bases), young)
+        consent_left_us = self.enforcement.consent_left(now_us)
+        return TouchReply(now_us, told.rules[0], base_version, dict(bases), young, consent_left_us)
 
     def offer(self, now_us: int, demand: Mapping[str, int]) -> None:
         told = self._enter(now_us)

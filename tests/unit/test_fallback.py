@@ -283,3 +283,37 @@ def test_a_part_is_exact_or_a_little_less_but_never_more(
     longest = Fraction(1, 2**40 - 1)
     assert Fraction(rate.tokens, rate.period_ms) <= max(exact, longest)
     ask(Fallback(), bucket(mine, 1, rate=rate))
+
+
+def lent_out(fallback: Fallback, *, now_us: int, key: str = "k") -> int:
+    """The share that an adaptive key without its store gets."""
+    call = adaptive_call(key)
+    return fallback.decide(
+        [Unanswered(call, OnStoreFailure.LOCAL, owing=False)], now_ms=1, now_us=now_us, nodes=1, charge=False
+    )[0].share
+
+
+def adaptive_call(key: str) -> BucketCall:
+    return BucketCall(
+        key, Algorithm.TOKEN_BUCKET, 1000, Rate(1, 1), None, 1,
+        sharing=Sharing.ADAPTIVE, regions=3, domain="d", base_version=1, base=3333,
+    )  # fmt: skip
+
+
+def test_a_base_that_may_be_lent_out_is_not_given_to_a_key_of_which_nothing_fresh_is_known() -> None:
+    fallback = Fallback(consent_us=30, gap_us=2, started_us=0)
+    assert lent_out(fallback, now_us=29) == 66  # just started: there may be a consent
+    assert lent_out(fallback, now_us=30) == 3333
+    fallback.hear_consent(1, answered_us=100)  # by a touch: the region is bound, and may be bound anew
+    assert lent_out(fallback, now_us=131) == 66
+    assert lent_out(fallback, now_us=132) == 3333
+
+
+def test_a_share_heard_long_before_the_store_fell_silent_is_not_relied_on() -> None:
+    verdict = Verdict(True, Reason.OK, 9, 0, 0, 3000, ShareKind.LEASE, session_left_us=20, consent_left_us=30)
+    fresh, stale = (Fallback(consent_us=30, gap_us=2, started_us=-100) for _ in range(2))
+    for fallback in (fresh, stale):
+        fallback.remember("k", verdict, asked_us=100, answered_us=100)
+    assert lent_out(fresh, now_us=102) == 3000
+    assert lent_out(fresh, now_us=115) == 3000  # silent since: nothing was written there
+    assert lent_out(stale, now_us=110) == 66

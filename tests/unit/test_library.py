@@ -13,7 +13,7 @@ from regional_limiter.model.enforcement import BASE, Write, WriteReply
 from regional_limiter.model.rule import Algorithm, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
-from regional_limiter.store.base import BucketCall, NodeBeat, RuleTotals, Sharing
+from regional_limiter.store.base import BucketCall, NodeBeat, RuleTotals, Sharing, TouchReply
 
 CALL = BucketCall("rl:{t}:d/r:ü", Algorithm.TOKEN_BUCKET, 20, Rate(1, 100), None, 3, domain="d")
 
@@ -91,7 +91,7 @@ def test_replies_are_read() -> None:
     ]
     assert wire.decode_refund([1, 5, 2, 6]) == [(1, 5), (2, 6)]
     assert wire.decode_write([1, b"n", 9, 8, 7, 6]) == WriteReply(True, "n", 9, 8, 7, 6)
-    assert wire.decode_touch([9, 3, 2, 1, 1, b"d", 5000]).bases == {"d": 5000}
+    assert wire.decode_touch([9, 3, 2, 1, 7, 1, b"d", 5000]) == TouchReply(9, 3, 2, {"d": 5000}, 1, 7)
     assert wire.decode_fetch_rules([-1, b""]) == (-1, b"")
     collected = wire.decode_collect([4, 1, b"k", 7, wire.encode_touch(beat())[1][1], 30])
     assert (collected.demand, collected.rules_version) == ({"k": 7}, 4)

@@ -14,7 +14,8 @@
 -- check          keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n   -> VERDICT x n
 -- refund         keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n   -> given back, remaining (x n)
 -- touch          no keys   args node, beat blob                 -> time_us, rules_version, base_version,
---                                                                  nodes younger than 5 s, m, (domain, base) x m
+--                                                                  nodes younger than 5 s, consent_left_us,
+--                                                                  m, (domain, base) x m
 -- offer          no keys   args (bucket key, cost) x n          -> keys held
 -- collect        no keys   args -                               -> rules_version, m, (key, cost) x m, (blob, age_us)..
 -- write          no keys   args nonce, instance, session, version, until_us, extend, all_known, base_version,

@@ -22,12 +22,12 @@ local function touch(keys, args)
   for _, beat in pairs(var.beats) do
     if t - beat.at < BEAT_YOUNG_US then young = young + 1 end
   end
-  local reply, n = {t, var.rules_version, var.base_version, young, 0}, 5
+  local reply, n = {t, var.rules_version, var.base_version, young, max(0, var.consent - t), 0}, 6
   for domain, base in pairs(var.vector) do
     reply[n + 1], reply[n + 2] = domain, base
     n = n + 2
   end
-  reply[5] = (n - 5) / 2
+  reply[6] = (n - 6) / 2
   return reply
 end
 
