@@ -100,5 +100,5 @@ def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "services.dashboard", "--config", str(tmp_path / "hub.toml")]
         second = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
         assert second.returncode == 2
-        assert f":{client.base_url.port} is taken" in second.stderr
+        assert f":{client.base_url.port}: Address already in use" in second.stderr
         assert "Traceback" not in second.stderr
