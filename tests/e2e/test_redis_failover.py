@@ -65,8 +65,8 @@ async def test_a_killed_primary_degrades_its_shard_only_and_its_replica_takes_ov
     after = rate_between(admitted, killed_at + 12, killed_at + 17)
     print(
         f"{share_degraded:.0%} of the spread checks degraded, the shard back after {last_degraded_s:.1f} s,"
-        f" 99 % answered within {p99_ms:.1f} ms, slowest {slowest_ms:.1f} ms; global key before {before:.1f}/s, without its shard"
-        f" {meanwhile:.1f}/s, after {after:.1f}/s"
+        f" 99 % within {p99_ms:.1f} ms, slowest {slowest_ms:.1f} ms;"
+        f" global key before {before:.1f}/s, without its shard {meanwhile:.1f}/s, after {after:.1f}/s"
     )
     assert degraded
     assert 0.1 < share_degraded < 0.6, "other shards were affected, or this one was not"
