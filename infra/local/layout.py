@@ -23,7 +23,7 @@ REGIONS_MOST = 5
 PORTS = 200
 """A local system uses ports base .. base + PORTS - 1."""
 
-DEADLINES = {"store_deadline_ms": 25, "deadline_ms": 35}
+DEADLINES = {"store_deadline_ms": 15, "deadline_ms": 25}
 """Some 35 processes on two cores wait for each other longer than a real region's 8 and 15 ms."""
 
 DEFAULT_REGIONS = ("us-east", "eu-west", "ap-south")

@@ -70,9 +70,7 @@ async def test_a_killed_primary_degrades_its_shard_only_and_its_replica_takes_ov
     )
     assert degraded
     assert 0.1 < share_degraded < 0.6, "other shards were affected, or this one was not"
-    # The very slowest of two thousand, with forty processes on two cores, tells of the machine.
-    assert p99_ms < 50
-    assert slowest_ms < 150
+    assert slowest_ms < 50
     assert last_degraded_s < 10
     assert all(check.allowed for check in checks if killed_at <= check.sent_at), (
         "nobody was near the regional limit"
