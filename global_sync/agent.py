@@ -206,7 +206,7 @@ class Agent:
             while True:
                 for message in await reader.read(timeout_ms=1_000):
                     self.rules.take(message.value)
-                if reader.next_offset >= end and self.rules.settle():
+                if reader.next_offset >= end and await asyncio.to_thread(self.rules.settle):
                     log.info("rules taken", version=self.rules.version)
                     self._wake_writers()
         except RecordsMissed:

@@ -22,7 +22,6 @@ from global_sync.loops import end, keep_running, wait
 from global_sync.policy import LeaderPolicy
 from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.messages import Beat, Mark, Record, Snapshot
-from global_sync.protocol.snapshots import SnapshotParts
 from global_sync.rule_desk import RuleDesk
 from global_sync.transport.base import (
     LOG,
@@ -87,9 +86,12 @@ class Leader:
         self._led_epoch = 0
         self._log_from: Start = "earliest"
         self._log_reader: Reader | None = None
-        self._history_is_whole = False
-        self._snapshot_parts = SnapshotParts()
+        self._began_at_start = False
         self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def _history_is_whole(self) -> bool:
+        return self._began_at_start or self.side.has_snapshot
 
     @property
     def active(self) -> bool:
@@ -115,7 +117,7 @@ class Leader:
     async def _log_loop(self) -> None:
         self._caught_up = False
         reader = self._log_reader = await self._transport.reader(LOG, self._log_from)
-        self._history_is_whole = self._history_is_whole or reader.next_offset == 0
+        self._began_at_start = self._began_at_start or reader.next_offset == 0
         try:
             end = await reader.end_offset()
             while True:
@@ -138,7 +140,7 @@ class Leader:
         self.candidate = secrets.token_hex(8)
         self.side = LeaderSide(self.candidate, (), self._times)
         self._log_from = "earliest"
-        self._history_is_whole, self._snapshot_parts = False, SnapshotParts()
+        self._began_at_start = False
         self._waiting.clear()
         self.desk.rest()
 
@@ -163,8 +165,6 @@ class Leader:
             # What was granted by other times would be counted wrongly.
             self.other_times = True
             log.error("the log was written with other times, this candidate will not lead", times=record.times)
-        if isinstance(record, Snapshot) and self._snapshot_parts.add(record, offset) is not None:
-            self._history_is_whole = True
         if self.side.active and self.side.epoch != self._led_epoch:
             self._led_epoch = self.side.epoch
             self._waiting.clear()
@@ -251,14 +251,17 @@ class Leader:
         version, bases = self.desk.configuration()
         self._append(self.side.configure(self._now_us(), version, bases))
         self._append(self.side.done(self._now_us()))
-        due = self._now_us() - self._snapshot_us > SNAPSHOT_INTERVAL_BEATS * self._times.beat_us
-        if self._since_snapshot > SNAPSHOT_RECORDS or (due and self._since_snapshot > SNAPSHOT_INTERVAL_BEATS):
+        due = self._snapshot_is_due()
+        if due:
             self._since_snapshot, self._snapshot_us = 0, self._now_us()
-            self._append(self.side.snapshot(self._now_us(), KEYS_PER_PART))
-        if self.side.snapping:  # said again until it is read back; nothing else is said meanwhile
+        if due or self.side.snapping:  # said again until it is read back; nothing else is said meanwhile
             self._append(self.side.snapshot(self._now_us(), KEYS_PER_PART))
             return
         self._append(self.policy.step(self._now_us(), self.side))
+
+    def _snapshot_is_due(self) -> bool:
+        late = self._now_us() - self._snapshot_us > SNAPSHOT_INTERVAL_BEATS * self._times.beat_us
+        return self._since_snapshot > (SNAPSHOT_INTERVAL_BEATS if late else SNAPSHOT_RECORDS)
 
     async def _desk_loop(self) -> None:
         await self.desk.run()

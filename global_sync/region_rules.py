@@ -77,5 +77,8 @@ class RegionRules:
 
     def refill_of(self, key: str) -> Rate | None:
         """The refill of the rule that a bucket key belongs to; None when it is gone or has none."""
-        rule = self._rules.get(rule_of(key))
+        try:
+            rule = self._rules.get(rule_of(key))
+        except ValueError:  # no bucket key
+            return None
         return rule.refill if rule else None

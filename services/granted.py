@@ -20,7 +20,6 @@ class _Region:
     """``leases``: of the current session; a key that is not there is at BASE."""
 
     session: int = 0
-    renewed_ms: int | None = None
     leases: dict[str, tuple[Seq, int]] = field(default_factory=dict)
 
 
@@ -44,9 +43,9 @@ class Granted:
         if record.epoch != self.epoch:
             return
         if isinstance(record, Beat):
-            self._take_beat(record, heard_ms)
+            self.beat_ms = heard_ms
         elif isinstance(record, Welcome):
-            self._take_welcome(record, heard_ms)
+            self._take_welcome(record)
         elif isinstance(record, LeaseRecord):
             self._take_lease(record)
         elif isinstance(record, Snapshot) and (whole := self._parts.add(record)) is not None:
@@ -59,11 +58,6 @@ class Granted:
             return None
         return known.leases.get(key, ((0, 0), BASE))[1]
 
-    def renewed_ms(self, region: str) -> int | None:
-        """When the region's session was last renewed, by the reader's wall clock."""
-        known = self._regions.get(region)
-        return known.renewed_ms if known is not None else None
-
     def keys(self) -> set[str]:
         """Keys with a lease other than BASE somewhere."""
         return {
@@ -73,18 +67,11 @@ class Granted:
     def _region(self, name: str) -> _Region:
         return self._regions.setdefault(name, _Region())
 
-    def _take_beat(self, beat: Beat, heard_ms: int) -> None:
-        self.beat_ms = heard_ms
-        for name, (session, _) in beat.renewals.items():
-            region = self._region(name)
-            if session == region.session:
-                region.renewed_ms = heard_ms
-
-    def _take_welcome(self, welcome: Welcome, heard_ms: int) -> None:
+    def _take_welcome(self, welcome: Welcome) -> None:
         region = self._region(welcome.region)
         if welcome.session > region.session:
             seq = (welcome.epoch, welcome.n)
-            region.session, region.renewed_ms = welcome.session, heard_ms
+            region.session = welcome.session
             region.leases = {key: (seq, value) for key, value in welcome.low.items()}
 
     def _take_lease(self, record: LeaseRecord) -> None:

@@ -109,6 +109,7 @@ class LeaderSide(LeaderState):
         whole = self._parts.add(part, offset)
         if whole is None:
             return
+        self.has_snapshot = True
         config = Config(whole.epoch, self._fold.version, self._fold.bases)
         self._fold = Ledger.from_snapshot(whole)
         self._fold.book_config(config)

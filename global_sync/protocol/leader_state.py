@@ -77,6 +77,7 @@ class LeaderState:
         self.epoch = 0
         self.active = False
         self.trim_before: int | None = None
+        self.has_snapshot = False
         self._known_regions = set(regions)
         self._view = 0
         self._pending: Mark | None = None

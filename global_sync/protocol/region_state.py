@@ -145,11 +145,6 @@ class RegionState:
         """(the key's share as a number, whether it has a lease of its own)."""
         return self._present(key), key in self._keys
 
-    def point_times(self, point: str) -> tuple[int, int, int]:
-        """(time, end of session, end of consent) on the point's clock, as last known."""
-        known = self._points.get(point) or Point()
-        return known.time_us, known.until_put_us, known.consent_end_us
-
     # ---- keys
 
     def _present(self, key: str) -> int:

@@ -7,6 +7,8 @@ session D 6.7 s, consent D_c 10 s.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Iterable
 
@@ -17,6 +19,8 @@ from tests.e2e.bound import rate_between, worst_excess
 from tests.e2e.system import REGIONS, LocalSystem
 
 BURST, RATE, BASE_RATE = 20, 100, 100 / 3
+NEW_BUCKETS = 7
+"""What an outage of a shard may add once: the region's capacity at its base, in its nodes' fresh buckets."""
 SESSION_S, CONSENT_S = 20 / 3, 10.0
 
 
@@ -169,6 +173,36 @@ async def test_a_killed_coordinator_is_replaced_and_shares_stay(fast_system: Loc
     assert after >= 90
     assert alone >= 0.95 * 2 * BASE_RATE
     assert back >= 90
+
+
+@pytest.mark.timeout(120)
+async def test_a_region_whose_redis_stops_gives_out_no_base_that_is_lent(fast_system: LocalSystem) -> None:
+    fast_system.settle()
+    primaries = [
+        server["pid"]
+        for server in fast_system.status()["regions"]["eu-west"]["redis"]
+        if server["role"] == "primary"
+    ]
+    run = Run(fast_system, "lent-out")
+    hot = asyncio.create_task(run.drive({"us-east": 150}, 16))
+    await asyncio.sleep(6)
+    try:
+        for pid in primaries:
+            os.kill(pid, signal.SIGSTOP)
+        stopped_at = time.monotonic() - run.began
+        await asyncio.sleep(0.3)
+        await run.drive({"eu-west": 80}, 7)
+    finally:
+        for pid in primaries:
+            os.kill(pid, signal.SIGCONT)
+    await hot
+    lent = run.rate("us-east", 3, stopped_at)
+    alone = run.rate("eu-west", stopped_at + 1, stopped_at + 7)
+    excess = worst_excess(run.admitted(), BURST + NEW_BUCKETS, RATE, slack=0.01)
+    print(f"lent {lent:.1f}/s, the stopped region's nodes {alone:.1f}/s, excess {excess:.1f}", run.timeline())
+    assert lent >= 90
+    assert excess <= 0
+    await asyncio.to_thread(fast_system.settle)
 
 
 def _leads(system: LocalSystem, killed: str, epoch: int) -> bool:
