@@ -295,13 +295,17 @@ class Agent:
 
     def _note(self, point: str, state: PointState, write: Write, reply: WriteReply) -> None:
         state.reached = True
+        if state.instance != reply.instance:
+            # A variable is born without a session, and with a consent.
+            state.session_left_us = 0
+            state.consent_extended_at_us = self._now_us() - reply.age_us
         if state.instance and state.instance != reply.instance:
             # A restart, a promotion, a clock step, or nobody called for longer than the gap.
             state.resets += 1
             log.warning("a point has lost its variable", point=point, resets=state.resets)
         state.instance = reply.instance
-        state.session_left_us = max(0, write.until_us - reply.time_us)
         if reply.accepted:
+            state.session_left_us = max(0, write.until_us - reply.time_us)
             state.accepted_at_us = self._now_us()
             if write.extend:
                 state.consent_extended_at_us = state.accepted_at_us

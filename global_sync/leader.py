@@ -38,7 +38,12 @@ from regional_limiter.model.share import ProtocolTimes
 POLICY_INTERVAL_S = 0.03
 SILENCE_BEATS = 3
 SNAPSHOT_RECORDS = 20_000
-SNAPSHOT_INTERVAL_BEATS = 60
+SNAPSHOT_BEATS_LEAST = 5
+SNAPSHOT_BEATS_MOST = 60
+KEYS_A_SNAPSHOT_BEAT = 20
+"""A successor counts every record since the last snapshot, acknowledged or not, for a region that does not answer
+it: so a small ledger, which costs next to nothing, is written soon after it has changed."""
+TRIM_INTERVAL_BEATS = 60
 KEYS_PER_PART = 2_000
 MAX_WAITING_RECORDS = 50_000
 APPEND_BATCH = 500
@@ -80,8 +85,9 @@ class Leader:
         self._waiting: deque[Record] = deque()
         self._append_wake = asyncio.Event()
         self._policy_wake = asyncio.Event()
-        self._since_snapshot = 0
+        self._changes = 0
         self._snapshot_us = now_us()
+        self._trimmed_us = now_us()
         self._caught_up = False
         self._led_epoch = 0
         self._log_from: Start = "earliest"
@@ -158,7 +164,8 @@ class Leader:
         now_us = self._now_us()
         led = self.side.active
         self.side.on_record(now_us, record, offset)
-        self._since_snapshot += 1
+        if not isinstance(record, (Beat, Snapshot)):
+            self._changes += 1
         if isinstance(record, (Beat, Mark)):
             self.heard_us = now_us
         if isinstance(record, (Mark, Snapshot)) and record.times not in ((), self._times.signature):
@@ -253,15 +260,17 @@ class Leader:
         self._append(self.side.done(self._now_us()))
         due = self._snapshot_is_due()
         if due:
-            self._since_snapshot, self._snapshot_us = 0, self._now_us()
+            self._changes, self._snapshot_us = 0, self._now_us()
         if due or self.side.snapping:  # said again until it is read back; nothing else is said meanwhile
             self._append(self.side.snapshot(self._now_us(), KEYS_PER_PART))
             return
         self._append(self.policy.step(self._now_us(), self.side))
 
     def _snapshot_is_due(self) -> bool:
-        late = self._now_us() - self._snapshot_us > SNAPSHOT_INTERVAL_BEATS * self._times.beat_us
-        return self._since_snapshot > (SNAPSHOT_INTERVAL_BEATS if late else SNAPSHOT_RECORDS)
+        keys = len(self.side.counts.ledger.keys)
+        beats = min(SNAPSHOT_BEATS_MOST, SNAPSHOT_BEATS_LEAST + keys // KEYS_A_SNAPSHOT_BEAT)
+        late = self._now_us() - self._snapshot_us > beats * self._times.beat_us
+        return self._changes > (0 if late else SNAPSHOT_RECORDS)
 
     async def _desk_loop(self) -> None:
         await self.desk.run()
@@ -294,7 +303,8 @@ class Leader:
 
     async def _trim(self) -> None:
         trim = self.side.trim_before
-        if trim is not None:
+        if trim is not None and self._now_us() - self._trimmed_us > TRIM_INTERVAL_BEATS * self._times.beat_us:
+            self._trimmed_us = self._now_us()
             self.side.trim_before = None
             await self._transport.delete_before(LOG, trim)
 

@@ -75,6 +75,8 @@ def _rise(
     scale = lcm(*(weights[region] for region in wants))
     points: list[tuple[int, int, int]] = []
     for region, want in wants.items():
+        if low[region] == want:
+            continue  # never rises: its start and its stop, at one level, could come in the wrong order
         weight = weights[region]
         points.append((low[region] * (scale // weight), weight, -low[region]))
         points.append((want * (scale // weight), -weight, want))

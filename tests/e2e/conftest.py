@@ -21,3 +21,8 @@ def default_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSy
     """The defaults: D 20 s, D_c 30 s, so that a failover of 4 s fits."""
     with local_system(tmp_path_factory.mktemp("default"), base_port=32000, scale=1.0) as system:
         yield system
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A system of its own comes first: while the shared one runs, the machine is not its own."""
+    items.sort(key=lambda item: "fast_system" in getattr(item, "fixturenames", ()))

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
 import pytest
 
 from global_sync.codec import decode_records, encode_records
 
 from .healing import heal
 from .mutants import MUTANTS
-from .world import run
+from .world import Found, run
 
 SEEDS = 200
-EVENTS = 800
-BATCH = 8
+EVENTS = 1000
+BATCH = 40
 HEALING = range(500, 510)
 
 
+@pytest.fixture(scope="module")
+def processes() -> Iterator[ProcessPoolExecutor]:
+    """Seeds have nothing to do with each other: every core has one."""
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+def judge(seed: int) -> tuple[int, Found]:
+    return seed, run(seed, EVENTS).found
+
+
+def mend(seed: int) -> list[str]:
+    return heal(run(seed, EVENTS))
+
+
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
-def test_shares_in_force_never_sum_above_the_limit(first: int) -> None:
-    worlds = [run(seed, EVENTS) for seed in range(first, first + BATCH)]
-    assert {world.seed: world.found for world in worlds if world.found} == {}
+def test_shares_in_force_never_sum_above_the_limit(processes: ProcessPoolExecutor, first: int) -> None:
+    judged = list(processes.map(judge, range(first, first + BATCH)))
+    assert [seed for seed, _ in judged] == list(range(first, first + BATCH))
+    assert {seed: found for seed, found in judged if found} == {}
 
 
-@pytest.mark.parametrize("seed", HEALING)
-def test_everything_heals_when_the_faults_end(seed: int) -> None:
-    assert heal(run(seed, EVENTS)) == []
+@pytest.mark.timeout(120)
+def test_everything_heals_when_the_faults_end(processes: ProcessPoolExecutor) -> None:
+    assert list(processes.map(mend, HEALING)) == [[] for _ in HEALING]
 
 
 def test_random_worlds_notice_a_broken_rule() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from global_sync.allocation.fair_share import fair_share
@@ -111,6 +111,7 @@ def exact(
     return at(under + Fraction(missing) / rising) if missing else at(under)
 
 
+@example((1, {"r0": 0, "r1": 2}, {"r0": 1, "r1": 1}, {"r0": 0, "r1": 1}))  # gave 2 of 1
 @given(instances())
 @settings(max_examples=400, deadline=None)
 def test_every_unit_is_given_out_close_to_the_exact_share(

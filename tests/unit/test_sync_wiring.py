@@ -12,7 +12,7 @@ import pytest
 from global_sync import codec
 from global_sync.agent import Agent, monotonic_us
 from global_sync.leader import Leader
-from global_sync.protocol.messages import Mark
+from global_sync.protocol.messages import Mark, Snapshot
 from global_sync.rulebook import PUT_SET, Proposal, decode_history, encode_proposal
 from global_sync.transport.base import HISTORY, LOG, PROPOSALS, RULES
 from global_sync.transport.memory import MemoryHub
@@ -181,7 +181,7 @@ async def test_what_a_late_predecessor_overwrote_is_written_again(tmp_path: Path
 async def test_the_log_is_cut_behind_a_snapshot_and_a_new_agent_starts_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("global_sync.leader.SNAPSHOT_INTERVAL_BEATS", 5)
+    monkeypatch.setattr("global_sync.leader.TRIM_INTERVAL_BEATS", 5)
     hub = MemoryHub()
     async with leaders(hub, 1):
         await propose(hub, DOCUMENT)
@@ -204,6 +204,28 @@ async def test_a_candidate_with_other_times_than_the_log_s_does_not_lead() -> No
         await until(lambda: only.other_times, "the mark was read")
         await asyncio.sleep(8 * TIMES.beat_us / 1e6)
         assert only.takeovers == 0
+
+
+def newest_snapshot(hub: MemoryHub) -> int:
+    """Its number; 0: there is none."""
+    records = [record for _, message in hub.topic(LOG).messages for record in codec.decode_records(message.value)]
+    return max((record.number for record in records if isinstance(record, Snapshot)), default=0)
+
+
+@pytest.mark.timeout(60)
+async def test_a_changed_ledger_is_written_soon_and_a_quiet_one_not_again(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with leaders(hub, 1):
+        await propose(hub, DOCUMENT)
+        agent = agent_of(hub, "a", tmp_path)
+        await agent.start()
+        await until(lambda: agent.side.settled_base_version == 3, "bases settled: DONE is not said again")
+        await asyncio.sleep(12 * TIMES.beat_us / 1e6)
+        written = newest_snapshot(hub)
+        assert written >= 1
+        await asyncio.sleep(24 * TIMES.beat_us / 1e6)
+        assert newest_snapshot(hub) == written
+        await agent.stop()
 
 
 class TwoLibraries(MemoryStore):
