@@ -111,6 +111,7 @@ class Feed:
 
     async def _drain(self, topic: str, reader: Reader, state: TopicState) -> None:
         end = await reader.end_offset()
+        state.read_at, state.error = time.monotonic(), ""
         while True:
             if reader.next_offset >= end:
                 state.caught_up.set()

@@ -104,3 +104,13 @@ async def test_not_caught_up_is_said_within_the_time_when_nobody_answers() -> No
     async with running(feed):
         assert not await feed.caught_up(HISTORY, timeout_s=0.05)
     assert feed.silent_ms(HISTORY) is None
+
+
+async def test_a_quiet_topic_is_not_a_silent_transport() -> None:
+    feed = Feed(MemoryHub().transport("hub"), {RULES: Seen().take})
+    assert feed.silent_ms(RULES) is None
+    async with running(feed):
+        assert await feed.caught_up(RULES, timeout_s=5)
+        silent_ms = feed.silent_ms(RULES)
+        assert silent_ms is not None
+        assert silent_ms < 1000

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import uvicorn
 import yaml
@@ -40,10 +41,11 @@ def control() -> Iterator[str]:
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
     deadline = time.monotonic() + 10
-    while not (server and server[0].started):
-        assert time.monotonic() < deadline, "the control API did not start"
+    url = f"http://127.0.0.1:{port}"
+    while not (server and server[0].started and httpx.get(f"{url}/readyz").is_success):
+        assert time.monotonic() < deadline, "the control API did not become ready"
         time.sleep(0.02)
-    yield f"http://127.0.0.1:{port}"
+    yield url
     server[0].should_exit = True
     thread.join(10)
 
