@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,7 @@ async def read_body(request: Request) -> Any:
         body += part
         if len(body) > BODY_BYTES_MOST:
             raise HTTPException(413, f"a body may have at most {BODY_BYTES_MOST:,} bytes")
-    return read_document(bytes(body), format)
+    return await asyncio.to_thread(read_document, bytes(body), format)
 
 
 async def read_mapping(request: Request) -> dict[str, Any]:

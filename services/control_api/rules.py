@@ -1,7 +1,11 @@
-"""Rules over HTTP: read, checked, and changed by proposal."""
+"""Rules over HTTP: read, checked, and changed by proposal.
+
+Documents are parsed in a thread: ten thousand rules take seconds, and others want their answers meanwhile.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -113,7 +117,7 @@ def _add_rule_changes(router: APIRouter, hub: Hub) -> None:
         source = await read_mapping(request)
         if (early := await _refused_early(hub, domain, rule_id, wanted := precondition(request))) is not None:
             return early
-        hub.book.with_rule(domain, rule_id, source)
+        await asyncio.to_thread(hub.book.with_rule, domain, rule_id, source)
         known = hub.book.get(domain)
         is_new = known is None or known.place_of(rule_id) is None
         change: dict[str, Any] = {
@@ -151,7 +155,7 @@ def _add_set_changes(router: APIRouter, hub: Hub) -> None:
         document = _of_domain(await read_mapping(request), domain)
         if (early := await _refused_early(hub, domain, None, wanted := precondition(request))) is not None:
             return early
-        parse_document(document)
+        await asyncio.to_thread(parse_document, document)
         known = hub.book.get(domain)
         change = {"document": document, "made_from": _made_from(wanted, known, None)}
         outcome = await _proposed(hub, request, domain, PUT_SET, change)
@@ -168,7 +172,8 @@ def _add_set_changes(router: APIRouter, hub: Hub) -> None:
     )
     async def validate_set(domain: DomainInPath, request: Request) -> Response:
         try:
-            rule_set = parse_document(_of_domain(await read_mapping(request), domain))
+            document = _of_domain(await read_mapping(request), domain)
+            rule_set = await asyncio.to_thread(parse_document, document)
         except InvalidRules as error:
             faults = [{"field": fault.place, "problem": fault.problem} for fault in error.faults]
             return JSONResponse({"valid": False, "errors": faults})

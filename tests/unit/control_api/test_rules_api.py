@@ -260,3 +260,19 @@ async def test_an_unknown_address_is_a_problem_too(serving: Serving) -> None:
     async with serving() as client:
         problem(await client.get("/nowhere"), 404)
         problem(await client.post("/rules"), 405)
+
+
+async def test_others_are_answered_while_a_large_set_is_parsed(serving: Serving) -> None:
+    rule = "  - {{id: r{0}, match: {{resource: 'GET /{0}'}}, capacity: 10, refill: 1/s}}\n"
+    text = "rules:\n" + "".join(rule.format(number) for number in range(2000))
+    async with serving() as client:
+        large = asyncio.create_task(
+            client.post("/rulesets/default:validate", content=text, headers={"content-type": "application/yaml"})
+        )
+        answered = 0
+        while not large.done():
+            assert (await client.get("/livez")).status_code == 200
+            answered += 1
+            await asyncio.sleep(0.001)
+        assert (await large).json()["valid"] is True
+    assert answered > 10
