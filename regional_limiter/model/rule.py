@@ -14,7 +14,12 @@ from regional_limiter.model.share import SHARE_UNITS, floor_of
 
 class Algorithm(StrEnum):
     TOKEN_BUCKET = "token_bucket"
+    LEAKY_BUCKET = "leaky_bucket"
+    GCRA = "gcra"
     FIXED_WINDOW = "fixed_window"
+    SLIDING_WINDOW_COUNTER = "sliding_window_counter"
+    SLIDING_WINDOW_LOG = "sliding_window_log"
+    CONCURRENCY = "concurrency"
 
 
 class Scope(StrEnum):
@@ -43,6 +48,22 @@ class Rate:
     period_ms: int
 
 
+class CalendarUnit(StrEnum):
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    YEAR = "year"
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarWindow:
+    """A window that begins with every ``unit`` of the calendar in ``zone`` (IANA name); weeks begin on Monday."""
+
+    unit: CalendarUnit
+    zone: str = "UTC"
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """One attribute of ``match``: the value must equal one of ``exact`` or fit one of ``wildcards``."""
@@ -56,8 +77,10 @@ class Condition:
 class Rule:
     """One limit.
 
-    ``capacity`` is tokens (token_bucket) or requests a window (fixed_window).  ``refill`` is set for
-    token_bucket, ``window_ms`` for fixed_window.  ``source`` is the rule as its author wrote it.
+    ``capacity`` is tokens (the buckets, gcra), requests a window (the windows) or slots (concurrency).  ``refill``
+    is set for token_bucket, gcra and leaky_bucket (its leak); ``window_ms`` for the windows, or ``calendar`` for
+    fixed_window; ``lease_ms`` for concurrency; ``queue`` only for leaky_bucket.  ``source`` is the rule as its
+    author wrote it.
     """
 
     id: str
@@ -68,6 +91,9 @@ class Rule:
     capacity: int
     refill: Rate | None
     window_ms: int | None
+    calendar: CalendarWindow | None = None
+    queue: bool = False
+    lease_ms: int | None = None
     scope: Scope = Scope.REGION
     distribution: Distribution = Distribution.ADAPTIVE
     on_store_failure: OnStoreFailure = OnStoreFailure.LOCAL

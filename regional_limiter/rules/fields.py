@@ -123,12 +123,13 @@ def read_choice(
     not_built: Sequence[str] = (),
 ) -> _Choice:
     """One word of an enumeration."""
-    if isinstance(value, str):
+    if isinstance(value, str) and value not in not_built:
         try:
             return choices(value)
         except ValueError:
             pass
-    read_word(faults, place, value, [choice.value for choice in choices], not_built)
+    built = [choice.value for choice in choices if choice.value not in not_built]
+    read_word(faults, place, value, built, not_built)
     return default
 
 
