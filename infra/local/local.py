@@ -241,7 +241,7 @@ def _refuse_taken_ports(layout: Layout) -> None:
     unusable = unusable_ports(HOST, wanted)
     if not unusable:
         return
-    told = [f"{port} ({wanted[port]})" for port in unusable]
+    told = [f"{port} ({wanted[port]})" for port in sorted(unusable)]
     more = f" and {len(told) - TOLD_MOST} more" if len(told) > TOLD_MOST else ""
     reasons = ", ".join(sorted({reason.lower() for reason in unusable.values()}))
     raise StartFailed(
