@@ -120,6 +120,22 @@ def test_a_detached_system_stays_detached(system: Path) -> None:
     assert local.runs(system)
 
 
+def test_rules_that_are_named_are_loaded_into_a_system_that_runs(
+    system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free_system(system)
+    owner = someone_else(system, detached=True)
+    loaded: list[tuple[Path, bool]] = []
+    monkeypatch.setattr(
+        local, "load_rules", lambda _layout, rules, *, replace: loaded.append((rules, replace)) or 2
+    )
+    assert local.up(system).ran
+    assert loaded == []
+    assert local.up(system, rules=RULES).ran
+    assert loaded == [(RULES, True)]
+    stop([owner.process])
+
+
 def test_what_a_killed_up_has_left_belongs_to_the_next(system: Path) -> None:
     free_system(system)
     owner = someone_else(system, detached=False)
