@@ -109,6 +109,7 @@ class RedisCluster:
             "save": "",
             "appendonly": "no",
             "maxmemory-policy": "noeviction",
+            "enable-debug-command": "local",
             "logfile": directory / "log",
         }
         command = [binary]
