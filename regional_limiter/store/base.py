@@ -176,6 +176,13 @@ class CheckStore(Protocol):
         """
         ...
 
+    async def renew(self, calls: Sequence[BucketCall]) -> list[bool]:
+        """Give the holder of each call a new lease for all the slots that it holds; False: it holds none any more.
+
+        Only for calls of concurrency, whose keys differ and share one tag; a peek's cost of 0 will do.
+        """
+        ...
+
     async def points(self) -> Sequence[str]:
         """The enforcement points that this process uses (one per primary)."""
         ...

@@ -17,6 +17,7 @@ from importlib import resources
 
 import msgspec
 
+from regional_limiter.algorithms.concurrency import SLOTS_A_HOLDER, holder_digest
 from regional_limiter.algorithms.outcome import (
     REBASE_EVERY_MS,
     RETRY_FOR_LARGER_SHARE_MS,
@@ -24,6 +25,7 @@ from regional_limiter.algorithms.outcome import (
     STEP_KEPT_MS,
 )
 from regional_limiter.algorithms.registry import ALGORITHMS, functions_of
+from regional_limiter.algorithms.sliding_window_log import TRIM_MOST
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.enforcement import LEASES_KEPT, MAX_DOMAINS, MAX_LEASES, Write, WriteReply
 from regional_limiter.model.keys import tag_of
@@ -41,7 +43,7 @@ from regional_limiter.store.base import (
     TouchReply,
 )
 
-FUNCTIONS = ("check", "refund", "touch", "offer", "collect", "write", "publish_rules", "fetch_rules")
+FUNCTIONS = ("check", "refund", "renew", "touch", "offer", "collect", "write", "publish_rules", "fetch_rules")
 
 PARTS = (
     "1_head.lua",
@@ -49,6 +51,9 @@ PARTS = (
     "3_limits.lua",
     "4_bucket.lua",
     "4_fixed_window.lua",
+    "4_sliding_window_counter.lua",
+    "4_sliding_window_log.lua",
+    "4_concurrency.lua",
     "5_checks.lua",
     "6_nodes_and_agent.lua",
 )
@@ -92,6 +97,8 @@ _NUMBERS = {
     "SHARE_ZERO_RESET_MS": SHARE_ZERO_RESET_MS,
     "STEP_KEPT_MS": STEP_KEPT_MS,
     "REBASE_EVERY_MS": REBASE_EVERY_MS,
+    "TRIM_MOST": TRIM_MOST,
+    "SLOTS_A_HOLDER": SLOTS_A_HOLDER,
 }
 """The numbers that Python and Lua must agree on, written once, in Python."""
 
@@ -118,6 +125,7 @@ def build_library(times: ProtocolTimes, *, test_clock: bool = False) -> Library:
     if test_clock:
         text = re.sub(r"--@clock begin\n.*?--@clock end", lambda _: _TEST_CLOCK.strip(), text, flags=re.DOTALL)
         text = text.replace("'PX', ", "'PXAT', expires_from_ms + ") + _TEST_SHARE
+        text = text.replace("'PEXPIRE', s.key, ", "'PEXPIREAT', s.key, expires_from_ms + ")
     text = re.sub(r"--@clock (begin|end)\n", "", text)
     constants = {
         "GAP_US": times.gap_us,
@@ -211,6 +219,16 @@ def _records_of(calls: Sequence[BucketCall], request_id: str) -> list[bytes]:
     return [name.encode() for name in names]
 
 
+def encode_renew(calls: Sequence[BucketCall]) -> Encoded:
+    """All of kinds that have leases."""
+    return _encode_calls(calls, 0)
+
+
+def decode_renew(reply: Sequence[int]) -> list[bool]:
+    """Whether the holder of each call still held what it has a new lease for."""
+    return [held == 1 for held in reply]
+
+
 def decode_refund(reply: Sequence[int]) -> list[tuple[int, int]]:
     """(given back at most, remaining now) of each call."""
     return list(zip(reply[::2], reply[1::2], strict=True))
@@ -226,7 +244,7 @@ def _encode_calls(calls: Sequence[BucketCall], now_ms: int) -> Encoded:
         arguments.append(b"%d" % call.cost)
         arguments.append(limit_of(call, now_ms))
         if ALGORITHMS[call.algorithm].holder:
-            holders.append(call.holder.encode())
+            holders.append(holder_digest(call.holder))
     return keys, arguments + holders if holders else arguments
 
 

@@ -87,6 +87,10 @@ class RedisClusterStore:
     async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
         await self._keyed("refund", calls, wire.encode_refund(calls, request_id), calm=True)
 
+    async def renew(self, calls: Sequence[BucketCall]) -> list[bool]:
+        reply = await self._keyed("renew", calls, wire.encode_renew(calls), calm=True)
+        return wire.decode_renew(cast(Sequence[int], reply))
+
     async def points(self) -> Sequence[str]:
         topology = await self.cluster.known(self._calm_s)
         return [f"{address}/{self.version}" for address in topology.primaries]

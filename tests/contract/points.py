@@ -25,6 +25,21 @@ Share = tuple[int, int, int, int, int]
 
 
 _SWEEP = """#!lua name=test_sweep
+-- The state as Python has it, whatever Redis keeps it in.
+local function state(key)
+  local kind = redis.call('TYPE', key).ok
+  if kind == 'string' then return redis.call('GET', key) end
+  if kind == 'list' then return table.concat(redis.call('LRANGE', key, 0, -1)) end
+  local heads, slots = '', {}
+  for _, head in ipairs({'t', 'o', 'r'}) do
+    local score = redis.call('ZSCORE', key, head)
+    if score then heads = heads .. struct.pack('<I6', -score) end
+  end
+  local members = redis.call('ZRANGEBYSCORE', key, 0, '+inf', 'WITHSCORES')
+  for i = 1, #members, 2 do slots[#slots + 1] = struct.pack('<I6', members[i + 1] + 0) .. members[i] end
+  return heads .. table.concat(slots)
+end
+
 redis.register_function('test_sweep', function(keys, args)
   local reply = {}
   for _, key in ipairs(redis.call('KEYS', '*')) do
@@ -33,7 +48,7 @@ redis.register_function('test_sweep', function(keys, args)
       redis.call('DEL', key)
     else
       reply[#reply + 1] = key
-      reply[#reply + 1] = redis.call('GET', key)
+      reply[#reply + 1] = state(key)
       reply[#reply + 1] = time
     end
   end
@@ -47,6 +62,7 @@ class Point(Protocol):
 
     def check(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]: ...
     def refund(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> None: ...
+    def renew(self, now_us: int, calls: Sequence[BucketCall]) -> list[bool]: ...
     def touch(self, now_us: int, beat: NodeBeat) -> TouchReply: ...
     def offer(self, now_us: int, demand: Mapping[str, int]) -> None: ...
     def fetch_rules(self, now_us: int) -> tuple[int, bytes]: ...
@@ -90,6 +106,9 @@ class RedisPoint:
 
     def refund(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
         wire.decode_refund(self._numbers("refund", wire.encode_refund(calls, request_id), now_us))
+
+    def renew(self, now_us: int, calls: Sequence[BucketCall]) -> list[bool]:
+        return wire.decode_renew(self._numbers("renew", wire.encode_renew(calls), now_us))
 
     def touch(self, now_us: int, beat: NodeBeat) -> TouchReply:
         return wire.decode_touch(self._call("touch", wire.encode_touch(beat), now_us))

@@ -6,17 +6,18 @@
 -- The wire.  Every function's name ends in _@VERSION@.  All numbers are decimal strings in, integers out.
 -- LIMIT is one string:
 --   "kind capacity numbers charge_denied sharing regions largest_share base_version base extra domain"
---   kind and its numbers, joined by commas: 1 token bucket (tokens, period_ms), 2 fixed window (window_ms); sharing
---   0 whole, 1 static, 2 adaptive.  It is the same for every call of a rule, so it is parsed once and remembered.
+--   kind and its numbers, joined by commas: 1 token bucket (tokens, period_ms), 2 fixed window (window_ms),
+--   5 sliding window by counts and 6 by a log (window_ms), 7 concurrency (lease_ms); sharing 0 whole, 1 static, 2 adaptive.  It is the same for every call of a rule, so it is parsed once and remembered.
 -- VERDICT is nine integers: allowed (0 no, 1 yes; 2 more in an answer that is given again), reason (0 ok, 1 limited,
 --   2 exceeds_capacity, 3 zero_limit), remaining, wait in ms (denied: until it is worth to ask again, -1 never;
 --   allowed: until it is this request's turn), reset_after_ms, share, share kind (0 whole, 1 lease, 2 base, 3 floor),
 --   session left in us, consent left in us.
--- HOLDER: who takes or gives back, one for each rule of a kind that has holders, in their order.
+-- HOLDER: who takes or gives back (12 bytes), one for each rule of a kind that has holders, in their order.
 --
 -- check          keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER..   -> VERDICT x n
 -- refund         keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER..
 --                                                                  -> given back, remaining (x n)
+-- renew          keys BUCKET x n   args n, (cost, LIMIT) x n, HOLDER..     -> whether still held (x n)
 -- touch          no keys   args node, beat blob                 -> time_us, rules_version, base_version,
 --                                                                  nodes younger than 5 s, consent_left_us,
 --                                                                  m, (domain, base) x m

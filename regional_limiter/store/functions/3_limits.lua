@@ -6,6 +6,8 @@
 --   finish(s, p, charge)          -> remaining, wait, reset.  s.reason is known; writes, and charges if it is told to
 --   give_back(s, p, key, cost, ms)  -> remaining.  Writes
 --   window(p, ms)                 (if the kind has it) -> which window ms lies in: a refund reaches no other
+--   reaches(p, window, now)       (if the kind has it) -> instead: whether a refund now reaches a charge of that window
+--   renew(s, p, key, ms)          (if the kind has leases) -> whether s.holder still has one, renewed.  Writes
 -- and of flags: adaptive (follows a moving share), holder (each call has one more argument).
 local kinds = {}
 

@@ -108,7 +108,10 @@ local function refund(keys, args)
       if charged then
         local left, window = charged:match('^(%d+) (%d+)$')
         left = tonumber(left)
-        cost = tonumber(window) == windows[i] and min(cost, left) or 0
+        window = tonumber(window)
+        local reached = window == windows[i]
+        if p.kind.reaches then reached = p.kind.reaches(p, window, windows[i]) end
+        cost = reached and min(cost, left) or 0
         some_back, some_kept = some_back or cost > 0, some_kept or cost < left
         redis.call('SET', charge, '0 0', 'PX', RECORD_MS)
       else
@@ -125,5 +128,22 @@ local function refund(keys, args)
   end
   -- Nothing of its charge is left: the same request must not be allowed again by what is remembered of it.
   if some_back and not some_kept then redis.call('DEL', record) end
+  return reply
+end
+
+-- ---------------------------------------------------------------- renew
+
+local function renew(keys, args)
+  local ms = floor(enter(args) / 1000)
+  local rules = tonumber(args[1])
+  local reply, s = {}, {}
+  for i = 1, rules do
+    if not limit_of(args[2 * i + 1]).kind.renew then error('APPORTION a kind without leases') end
+  end
+  for i = 1, rules do
+    local p = limit_of(args[2 * i + 1])
+    s.holder = args[2 * rules + 1 + i]
+    reply[i] = p.kind.renew(s, p, keys[i], ms) and 1 or 0
+  end
   return reply
 end
