@@ -54,6 +54,7 @@ end
 
 local formats = {} -- head byte -> format of a packed bucket, and its length
 local lengths = {}
+local divisors, divisor_index = {}, {} -- of a day in milliseconds, in order, and their places from 0 on
 
 local function set_up()
   floor, ceil, abs, max, min = math.floor, math.ceil, math.abs, math.max, math.min
@@ -71,5 +72,10 @@ local function set_up()
       end
     end
   end
+  for number = 1, 9295 do -- the root of a day
+    if 86400000 % number == 0 then divisors[#divisors + 1] = number end
+  end
+  for i = #divisors, 1, -1 do divisors[#divisors + 1] = 86400000 / divisors[i] end
+  for i = 1, #divisors do divisor_index[divisors[i]] = i - 1 end
   tonumber, pairs = _G.tonumber, _G.pairs
 end
