@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from regional_limiter.algorithms import (
     concurrency,
     fixed_window,
+    gcra,
+    leaky_bucket,
     sliding_window_counter,
     sliding_window_log,
     token_bucket,
@@ -54,6 +56,17 @@ ALGORITHMS: Mapping[Algorithm, Functions] = {
     ),
     Algorithm.FIXED_WINDOW: Functions(
         2, fixed_window.numbers, fixed_window.storage_key, fixed_window.decide, fixed_window.give_back
+    ),
+    Algorithm.GCRA: Functions(
+        3, token_bucket.numbers, token_bucket.storage_key, gcra.decide, gcra.give_back, adaptive=True
+    ),
+    Algorithm.LEAKY_BUCKET: Functions(
+        4,
+        leaky_bucket.numbers,
+        token_bucket.storage_key,
+        leaky_bucket.decide,
+        token_bucket.give_back,
+        adaptive=True,
     ),
     Algorithm.SLIDING_WINDOW_COUNTER: Functions(
         5,

@@ -7,7 +7,7 @@ What counts is therefore the last end less the end before the first entry that c
 many entries before that are still there.  Redis holds each entry as one element of a list.
 
 - At most ``TRIM_MOST`` entries that no longer count are dropped by a charge, so none takes long.
-- Charges of one millisecond share an entry, and a charge drops an entry that no longer counts for each that it adds.
+- Charges of one millisecond share an entry, and a charge that adds one drops one that no longer counts, or more.
   So a log has never more than the limit has units (twice that with ``charge_denied``) or its window milliseconds.
 - A clock that goes back by up to 2 s stands still until it is there again.  A larger step back turns what counts
   into one entry of now, but not twice within 30 s.

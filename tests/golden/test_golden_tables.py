@@ -17,12 +17,15 @@ from tests.contract.redis_server import RedisServer
 
 START_MS = 20_000 * 86_400_000
 TABLES = sorted(Path(__file__).parent.glob("*.yaml"))
+AS_TOKEN_BUCKETS = (Algorithm.GCRA, Algorithm.LEAKY_BUCKET)
+"""Kinds that decide as a token bucket: its table is theirs as well."""
 CASES = [
-    pytest.param(case, id=f"{table.stem}: {case['case']}")
+    pytest.param(case, kind, id=f"{kind or table.stem}: {case['case']}")
     for table in TABLES
+    for kind in ((None, *AS_TOKEN_BUCKETS) if table.stem == Algorithm.TOKEN_BUCKET else (None,))
     for case in yaml.safe_load(table.read_text())
 ]
-OF_THE_LAST = ("remaining", "retry_after_ms", "reset_after_ms", "reason")
+OF_THE_LAST = ("remaining", "retry_after_ms", "reset_after_ms", "reason", "wait_ms")
 KNOWN = {"at", "times", "cost", "say", "limit", "refund", "request", "check", "key", "stored", *OF_THE_LAST}
 
 
@@ -43,9 +46,10 @@ def point(request: pytest.FixtureRequest) -> Point:
 def call_of(name: str, key: str, limit: dict[str, Any], cost: int) -> BucketCall:
     refill, window_ms = limit.get("refill"), limit.get("window")
     static = "share" in limit
+    usual = Algorithm.FIXED_WINDOW if window_ms else Algorithm.TOKEN_BUCKET
     return BucketCall(
         key=f"rl:{{tag}}:default/{name}:{key}",
-        algorithm=Algorithm.FIXED_WINDOW if window_ms else Algorithm.TOKEN_BUCKET,
+        algorithm=Algorithm(limit.get("algorithm", usual)),
         capacity=limit["capacity"],
         refill=Rate(*refill) if refill else None,
         window_ms=window_ms,
@@ -54,6 +58,7 @@ def call_of(name: str, key: str, limit: dict[str, Any], cost: int) -> BucketCall
         sharing=Sharing.STATIC if static else Sharing.WHOLE,
         regions=limit.get("regions", 1),
         base=limit.get("share", 10_000),
+        queue=limit.get("queue", False),
     )
 
 
@@ -72,13 +77,14 @@ def take(point: Point, case: dict[str, Any], step: dict[str, Any], at: float, li
     return answers
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_golden(point: Point, case: dict[str, Any]) -> None:
-    limits = case.get("limits") or {"rule": case["limit"]}
+@pytest.mark.parametrize(("case", "kind"), CASES)
+def test_golden(point: Point, case: dict[str, Any], kind: Algorithm | None) -> None:
+    every = {} if kind is None else {"algorithm": kind}
+    limits = case.get("limits") or {"rule": case["limit"] | every}
     for number, step in enumerate(case["steps"]):
         assert set(step) <= KNOWN, f"step {number}: {set(step) - KNOWN}"
         if "limit" in step:
-            limits = {"rule": step["limit"]}
+            limits = {"rule": step["limit"] | every}
         times = step["at"] if isinstance(step["at"], list) else [step["at"]]
         said = ""
         for place, at in enumerate(times):
@@ -94,5 +100,5 @@ def test_golden(point: Point, case: dict[str, Any]) -> None:
 
 
 def test_every_table_has_cases() -> None:
-    assert {table.stem for table in TABLES} == {"fixed_window", "several_rules", "token_bucket"}
+    assert {table.stem for table in TABLES} == {"fixed_window", "leaky_bucket", "several_rules", "token_bucket"}
     assert len(CASES) >= 40

@@ -271,7 +271,7 @@ def test_a_part_is_exact_or_a_little_less_but_never_more(
     refill = Rate(tokens, period_ms)
     if not fits_exactly(capacity, refill):
         return
-    part = _part_numbers(capacity, refill, regions, share, nodes)
+    part = _part_numbers(region_capacity(capacity, share, regions), refill, share, nodes)
     if part is None:
         return
     mine, rate = part
