@@ -26,7 +26,21 @@ CASES = [
     for case in yaml.safe_load(table.read_text())
 ]
 OF_THE_LAST = ("remaining", "retry_after_ms", "reset_after_ms", "reason", "wait_ms")
-KNOWN = {"at", "times", "cost", "say", "limit", "refund", "request", "check", "key", "stored", *OF_THE_LAST}
+KNOWN = {
+    "at",
+    "times",
+    "cost",
+    "say",
+    "limit",
+    "refund",
+    "request",
+    "check",
+    "key",
+    "stored",
+    "holder",
+    "renew",
+    *OF_THE_LAST,
+}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +57,7 @@ def point(request: pytest.FixtureRequest) -> Point:
     return RedisPoint(server, ProtocolTimes())
 
 
-def call_of(name: str, key: str, limit: dict[str, Any], cost: int) -> BucketCall:
+def call_of(name: str, key: str, limit: dict[str, Any], cost: int, holder: str) -> BucketCall:
     refill, window_ms = limit.get("refill"), limit.get("window")
     static = "share" in limit
     usual = Algorithm.FIXED_WINDOW if window_ms else Algorithm.TOKEN_BUCKET
@@ -59,6 +73,8 @@ def call_of(name: str, key: str, limit: dict[str, Any], cost: int) -> BucketCall
         regions=limit.get("regions", 1),
         base=limit.get("share", 10_000),
         queue=limit.get("queue", False),
+        lease_ms=limit.get("lease"),
+        holder=holder,
     )
 
 
@@ -67,7 +83,10 @@ def take(point: Point, case: dict[str, Any], step: dict[str, Any], at: float, li
     now_us = (START_MS + round(at * 1000)) * 1000
     names = step.get("check", list(limits))
     cost = step.get("refund", step.get("cost", 1))
-    calls = [call_of(name, step.get("key", "u"), limits[name], cost) for name in names]
+    calls = [call_of(name, step.get("key", "u"), limits[name], cost, step.get("holder", "h")) for name in names]
+    if "renew" in step:
+        assert point.renew(now_us, calls) == [step["renew"]]
+        return []
     if "refund" in step:
         point.refund(now_us, calls, step.get("request"))
         return []
@@ -100,5 +119,13 @@ def test_golden(point: Point, case: dict[str, Any], kind: Algorithm | None) -> N
 
 
 def test_every_table_has_cases() -> None:
-    assert {table.stem for table in TABLES} == {"fixed_window", "leaky_bucket", "several_rules", "token_bucket"}
+    assert {table.stem for table in TABLES} == {
+        "concurrency",
+        "fixed_window",
+        "leaky_bucket",
+        "several_rules",
+        "sliding_window_counter",
+        "sliding_window_log",
+        "token_bucket",
+    }
     assert len(CASES) >= 40

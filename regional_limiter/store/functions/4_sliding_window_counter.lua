@@ -8,7 +8,11 @@ function sliding_window_counter.parse(p, numbers)
 end
 
 function sliding_window_counter.window(p, ms)
-  return floor(ms / p.window_ms)
+  return ms
+end
+
+function sliding_window_counter.reaches(p, charged_ms, ms)
+  return floor(charged_ms / p.window_ms) == floor(ms / p.window_ms)
 end
 
 -- floor(a * b / c) by eleven bits of a at a time: exact for a < 2^44, b and c < 2^41, and a result below 2^53.

@@ -134,7 +134,8 @@ end
 -- ---------------------------------------------------------------- renew
 
 local function renew(keys, args)
-  local ms = floor(enter(args) / 1000)
+  local t = enter(args) -- before anything else: it brings the standard functions
+  local ms = floor(t / 1000)
   local rules = tonumber(args[1])
   local reply, s = {}, {}
   for i = 1, rules do
