@@ -5,7 +5,8 @@ is rounded down.  The state is one short string: window_ms 5 bytes, number of th
 and rebased 6 if there ever was a reason; all little-endian.
 
 - A clock that goes back by up to 2 s keeps the stored window, and stands at its first instant until it is there
-  again.  A larger step back carries the counts into the window that the clock says, but not twice within 30 s.
+  again.  With a larger step back both counts count as charged in the window that the clock says (how much of that one
+  had elapsed before is not known), but not twice within 30 s.
 - The rule's limit changed: the counts are usage, nothing to convert.  Its window changed: what counted at that
   moment counts as charged in the present window.
 - A refund reaches the present window's count only: what was charged in the previous one stays.
@@ -136,7 +137,8 @@ def _now(counts: _Counts, now_ms: int) -> _Looked:
     ahead_ms = counts.number * counts.window_ms - now_ms
     if ahead_ms <= STEP_KEPT_MS or is_recent(counts.rebased_ms, now_ms, REBASE_EVERY_MS):
         return _Looked(counts, ahead_ms, 0)
-    return _Looked(replace(counts, number=number, rebased_ms=now_ms), 0, elapsed_ms, True)
+    used = min(counts.previous + counts.current, _MOST)
+    return _Looked(_Counts(counts.window_ms, number, 0, used, now_ms), 0, elapsed_ms, True)
 
 
 def _wait_ms(looked: _Looked, call: BucketCall) -> int:

@@ -1,6 +1,8 @@
 -- ---------------------------------------------------------------- sliding window by two counts
 -- regional_limiter/algorithms/sliding_window_counter.py has the layout and the conversions.
 
+local COUNT_MOST = 2 ^ 41 - 1
+
 local sliding_window_counter = {}
 
 function sliding_window_counter.parse(p, numbers)
@@ -52,10 +54,11 @@ local function look_at_counts(s, p, key, ms)
       s.number, s.ahead, s.elapsed = number, ahead, 0
     else
       s.rebased, s.unsettled = ms, true
+      s.previous, s.current = 0, min(previous + current, COUNT_MOST)
     end
   end
   if window_ms ~= p.window_ms then
-    s.previous, s.current, s.unsettled = 0, min(used_of(s, window_ms), 2199023255551), true
+    s.previous, s.current, s.unsettled = 0, min(used_of(s, window_ms), COUNT_MOST), true
     s.number = floor((ms + s.ahead) / p.window_ms)
     s.ahead = max(0, s.number * p.window_ms - ms)
     s.elapsed = ms + s.ahead - s.number * p.window_ms
