@@ -86,10 +86,12 @@ class RedisPoint:
         self._server.load(self._library)  # REPLACE empties the variable
 
     def check(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
-        return wire.decode_check(self._numbers("check", wire.encode_check(calls, request_id), now_us))
+        return wire.decode_check(
+            self._numbers("check", wire.encode_check(calls, request_id, now_us // 1000), now_us)
+        )
 
     def refund(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
-        wire.decode_refund(self._numbers("refund", wire.encode_refund(calls, request_id), now_us))
+        wire.decode_refund(self._numbers("refund", wire.encode_check(calls, request_id, now_us // 1000), now_us))
 
     def touch(self, now_us: int, beat: NodeBeat) -> TouchReply:
         return wire.decode_touch(self._call("touch", wire.encode_touch(beat), now_us))
