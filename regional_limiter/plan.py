@@ -15,7 +15,7 @@ from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key
 from regional_limiter.model.rule import Distribution, Rule, RuleSet, Scope
-from regional_limiter.model.share import SHARE_UNITS
+from regional_limiter.model.share import SHARE_UNITS, left_over
 from regional_limiter.rules import Matcher
 from regional_limiter.store.base import BucketCall, Sharing
 
@@ -28,13 +28,14 @@ REQUEST_ID_BYTES_MOST = 128
 
 @dataclass(frozen=True, slots=True)
 class DomainRules:
-    """One domain, compiled for one region."""
+    """One domain, compiled for ``region``."""
 
     version: int
     rule_set: RuleSet
     matcher: Matcher
     regions: int
     largest_share: int
+    region: str = ""
     names: frozenset[str] = field(init=False)
     """The attributes that matter to this set: others change nothing in a plan."""
 
@@ -86,12 +87,22 @@ class Step:
                 domain=rule.domain,
                 base_version=base_version if shared else 0,
                 base=base if shared else SHARE_UNITS,
+                extra=self._extra(base),
                 queue=rule.queue,
                 calendar=rule.calendar,
                 lease_ms=rule.lease_ms,
                 holder=holder,
             )
         return call
+
+    def _extra(self, base: int) -> int:
+        """What rounding left over of a static limit in whole units, while the bases are those of the rules."""
+        domain = self._domain
+        bases = domain.rule_set.bases
+        settled = domain.regions == len(bases) and base == bases.get(domain.region)
+        if self.sharing is not Sharing.STATIC or ALGORITHMS[self.rule.algorithm].adaptive or not settled:
+            return 0
+        return left_over(self.rule.capacity, bases, domain.region)
 
 
 def _sharing(rule: Rule) -> Sharing:

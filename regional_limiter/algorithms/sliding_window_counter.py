@@ -5,8 +5,8 @@ is rounded down.  The state is one short string: window_ms 5 bytes, number of th
 and rebased 6 if there ever was a reason; all little-endian.
 
 - A clock that goes back by up to 2 s keeps the stored window, and stands at its first instant until it is there
-  again.  With a larger step back both counts count as charged in the window that the clock says (how much of that one
-  had elapsed before is not known), but not twice within 30 s.
+  again.  With a larger step back both counts count as charged in the window that the clock says, in full (how much
+  of the stored one had elapsed is not known), but not twice within 30 s.
 - The rule's limit changed: the counts are usage, nothing to convert.  Its window changed: what counted at that
   moment counts as charged in the present window.
 - A refund reaches the present window's count only: what was charged in the previous one stays.

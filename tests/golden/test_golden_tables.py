@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from regional_limiter.model.rule import Algorithm, Rate
+from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall, Sharing
 from tests.contract.points import Point, PythonPoint, RedisPoint
@@ -58,9 +58,9 @@ def point(request: pytest.FixtureRequest) -> Point:
 
 
 def call_of(name: str, key: str, limit: dict[str, Any], cost: int, holder: str) -> BucketCall:
-    refill, window_ms = limit.get("refill"), limit.get("window")
+    refill, window_ms, calendar = limit.get("refill"), limit.get("window"), limit.get("calendar")
     static = "share" in limit
-    usual = Algorithm.FIXED_WINDOW if window_ms else Algorithm.TOKEN_BUCKET
+    usual = Algorithm.FIXED_WINDOW if window_ms or calendar else Algorithm.TOKEN_BUCKET
     return BucketCall(
         key=f"rl:{{tag}}:default/{name}:{key}",
         algorithm=Algorithm(limit.get("algorithm", usual)),
@@ -72,15 +72,19 @@ def call_of(name: str, key: str, limit: dict[str, Any], cost: int, holder: str) 
         sharing=Sharing.STATIC if static else Sharing.WHOLE,
         regions=limit.get("regions", 1),
         base=limit.get("share", 10_000),
+        extra=limit.get("extra", 0),
         queue=limit.get("queue", False),
         lease_ms=limit.get("lease"),
         holder=holder,
+        calendar=CalendarWindow(CalendarUnit(calendar[0]), calendar[1]) if calendar else None,
     )
 
 
 def take(point: Point, case: dict[str, Any], step: dict[str, Any], at: float, limits: dict[str, Any]) -> list[Any]:
     """One step at one time: whether each of its checks was allowed, and the last one's verdicts."""
-    now_us = (START_MS + round(at * 1000)) * 1000
+    start = case.get("start")
+    start_ms = START_MS if start is None else round(start.timestamp() * 1000)
+    now_us = (start_ms + round(at * 1000)) * 1000
     names = step.get("check", list(limits))
     cost = step.get("refund", step.get("cost", 1))
     calls = [call_of(name, step.get("key", "u"), limits[name], cost, step.get("holder", "h")) for name in names]
@@ -120,6 +124,7 @@ def test_golden(point: Point, case: dict[str, Any], kind: Algorithm | None) -> N
 
 def test_every_table_has_cases() -> None:
     assert {table.stem for table in TABLES} == {
+        "calendar_window",
         "concurrency",
         "fixed_window",
         "leaky_bucket",
