@@ -221,11 +221,6 @@ def _records_of(calls: Sequence[BucketCall], request_id: str) -> list[bytes]:
     return [name.encode() for name in names]
 
 
-def encode_renew(calls: Sequence[BucketCall]) -> Encoded:
-    """All of kinds that have leases."""
-    return _encode_calls(calls, 0)
-
-
 def decode_renew(reply: Sequence[int]) -> list[bool]:
     """Whether the holder of each call still held what it has a new lease for."""
     return [held == 1 for held in reply]

@@ -88,8 +88,7 @@ class RedisClusterStore:
         await self._keyed("refund", calls, request_id, calm=True)
 
     async def renew(self, calls: Sequence[BucketCall]) -> list[bool]:
-        reply = await self._keyed("renew", calls, wire.encode_renew(calls), calm=True)
-        return wire.decode_renew(cast(Sequence[int], reply))
+        return wire.decode_renew(cast(Sequence[int], await self._keyed("renew", calls, None, calm=True)))
 
     async def points(self) -> Sequence[str]:
         topology = await self.cluster.known(self._calm_s)
@@ -155,7 +154,7 @@ class RedisClusterStore:
     async def _keyed(
         self, function: str, calls: Sequence[BucketCall], request_id: str | None, calm: bool = False
     ) -> Reply:
-        """A check or a refund, which are written alike."""
+        """A check, a refund or a renewal, which are written alike."""
         whole_s = self._calm_s if calm else self._whole_s
         attempt_s = self._calm_s if calm else self._attempt_s
         end = monotonic() + whole_s

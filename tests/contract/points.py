@@ -113,7 +113,7 @@ class RedisPoint:
         wire.decode_refund(self._keyed("refund", now_us, calls, request_id))
 
     def renew(self, now_us: int, calls: Sequence[BucketCall]) -> list[bool]:
-        return wire.decode_renew(self._numbers("renew", wire.encode_renew(calls), now_us))
+        return wire.decode_renew(self._numbers("renew", wire.encode_check(calls), now_us))
 
     def touch(self, now_us: int, beat: NodeBeat) -> TouchReply:
         return wire.decode_touch(self._call("touch", wire.encode_touch(beat), now_us))

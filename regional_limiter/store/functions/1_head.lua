@@ -6,16 +6,10 @@
 -- The wire.  Every function's name ends in _@VERSION@.  All numbers are decimal strings in, integers out.
 -- LIMIT is one string:
 --   "kind capacity numbers charge_denied sharing regions largest_share base_version base extra domain"
-<<<<<<< HEAD
---   kind and its numbers, joined by commas: 1 token bucket (tokens, period_ms), 2 fixed window (window_ms),
---   3 GCRA and 4 leaky bucket (see library.py), 5 sliding window by counts and 6 by a log (window_ms), 7 concurrency
---   (lease_ms); sharing 0 whole, 1 static, 2 adaptive.  It is the same for every call of a rule, so it is parsed once
---   and remembered.
-=======
 --   kind and its numbers, joined by commas: 1 token bucket (tokens, period_ms), 2 fixed window (window_ms; of a
---   calendar: four edges in ms), 3 GCRA (as 1), 4 leaky bucket (as 1, queue); sharing 0 whole, 1 static, 2 adaptive.
---   It is the same for every call of a rule (of a calendar: until the next edge), so it is parsed once and remembered.
->>>>>>> kinds
+--   calendar: four edges in ms), 3 GCRA (as 1), 4 leaky bucket (as 1, queue), 5 sliding window by two counts and 6 by
+--   a log (window_ms), 7 concurrency (lease_ms); sharing 0 whole, 1 static, 2 adaptive.  It is the same for every
+--   call of a rule (of a calendar: until the next edge), so it is parsed once and remembered.
 -- VERDICT is nine integers: allowed (0 no, 1 yes; 2 more in an answer that is given again), reason (0 ok, 1 limited,
 --   2 exceeds_capacity, 3 zero_limit), remaining, wait in ms (denied: until it is worth to ask again, -1 never;
 --   allowed: until it is this request's turn), reset_after_ms, share, share kind (0 whole, 1 lease, 2 base, 3 floor),
