@@ -2,7 +2,8 @@
 
 A bucket that denied a cost denies it again until ``retry_after_ms``.  That is remembered for 100 ms at most, since
 a refund or a larger share may end the wait sooner, and for the same cost only, since another has another wait.
-Allowances are never remembered.
+Allowances are never remembered, nor denials of slots: others give theirs back at any time, and one holder's denial
+is not another's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from regional_limiter.model.decision import Reason, Verdict
+from regional_limiter.model.rule import Algorithm
 from regional_limiter.store.base import BucketCall
 
 REMEMBERED_US = 100_000
@@ -34,6 +36,8 @@ class Denials:
         """``asked_us``: this machine's steady clock before the call."""
         retry_after_ms = verdict.retry_after_ms
         if verdict.reason is not Reason.LIMITED or call.charge_denied or verdict.degraded or not retry_after_ms:
+            return
+        if call.algorithm is Algorithm.CONCURRENCY:
             return
         if len(self._denials) >= self._keys_most:
             self._denials.clear()

@@ -8,7 +8,8 @@ By the rule's ``on_store_failure``:
 - ``open``: allowed.  ``closed``: denied, ``store_unavailable``.
 
 What was allowed here without a call having been sent is owed to the bucket, and charged to it when the store is
-back (:meth:`Fallback.owed`), as far as it has not refilled in the meantime.
+back (:meth:`Fallback.owed`), as far as it has not refilled in the meantime.  Slots that are held here are asked for
+there, each for its holder and for a whole lease, and not forced upon a limit that is full by then.
 
 A limit of 0 denies and a cost above the capacity is ``exceeds_capacity`` in every mode.  All verdicts are degraded.
 
@@ -173,12 +174,7 @@ class Fallback:
         calls = []
         for name in list(self._owed)[:keys_most]:
             owed = self._owed[name]
-            functions = functions_of(owed.mine)
-            cost = 0
-            if functions.storage_key(owed.mine, now_ms) == owed.key:
-                peek = replace(owed.mine, cost=0)
-                outcome = functions.decide(self._state(owed.key, now_ms), peek, fixed_share(peek), now_ms)
-                cost = min(owed.cost, owed.mine.capacity - outcome.left.verdict.remaining)
+            cost = self._still_owed(owed, now_ms)
             if cost > 0:
                 calls.append(replace(owed.call, cost=cost, charge_denied=True))
             else:
@@ -187,22 +183,45 @@ class Fallback:
 
     def paid(self, call: BucketCall) -> None:
         """A call of :meth:`owed` has been sent.  What was allowed here since stays owed."""
-        owed = self._owed.pop(call.key, None)
+        owed = self._owed.pop(_name(call), None)
         if owed is not None and owed.cost > call.cost:
-            self._owed[call.key] = replace(owed, cost=owed.cost - call.cost)
+            self._owed[_name(call)] = replace(owed, cost=owed.cost - call.cost)
 
     def postpone(self, call: BucketCall) -> None:
         """A call of :meth:`owed` could not be sent: let others go first."""
-        owed = self._owed.pop(call.key, None)
+        owed = self._owed.pop(_name(call), None)
         if owed is not None:
-            self._owed[call.key] = owed
+            self._owed[_name(call)] = owed
+
+    def release(self, call: BucketCall, now_ms: int) -> None:
+        """``call.holder`` gives its slots back: it has them here no longer, and they are not owed."""
+        functions = functions_of(call)
+        if functions.renew is None:
+            return
+        owed = self._owed.pop(_name(call), None)
+        key = functions.storage_key(call, now_ms) if owed is None else owed.key
+        ending = functions.give_back(self._state(key, now_ms), call, fixed_share(call), now_ms)
+        if ending is not None:
+            self._store(key, ending, now_ms)
 
     def _owe(self, call: BucketCall, mine: BucketCall, key: str) -> None:
-        known = self._owed.get(call.key)
+        known = self._owed.get(_name(call))
         if known is None and len(self._owed) >= self._keys_most:
             return
-        cost = call.cost + (known.cost if known is not None and known.key == key else 0)
-        self._owed[call.key] = _Owed(call, mine, key, min(cost, call.capacity))
+        adds = functions_of(call).renew is None and known is not None and known.key == key
+        cost = call.cost + (known.cost if known is not None and adds else 0)
+        self._owed[_name(call)] = _Owed(call, mine, key, min(cost, call.capacity))
+
+    def _still_owed(self, owed: _Owed, now_ms: int) -> int:
+        functions, mine = functions_of(owed.mine), owed.mine
+        if functions.storage_key(mine, now_ms) != owed.key:
+            return 0
+        state = self._state(owed.key, now_ms)
+        if functions.renew is not None:
+            return owed.cost if functions.renew(state, mine, fixed_share(mine), now_ms) is not None else 0
+        peek = replace(mine, cost=0)
+        outcome = functions.decide(state, peek, fixed_share(peek), now_ms)
+        return min(owed.cost, mine.capacity - outcome.left.verdict.remaining)
 
     def _outcome(self, call: BucketCall, now_ms: int) -> tuple[BucketCall, str, Outcome]:
         functions = functions_of(call)
@@ -251,11 +270,16 @@ class Fallback:
         return len(self._states)
 
 
+def _name(call: BucketCall) -> str:
+    """What is owed is told apart by bucket, and where there are holders by holder."""
+    return f"{call.key}\0{call.holder}" if call.holder else call.key
+
+
 def _without_state(call: BucketCall, mode: OnStoreFailure) -> Verdict | None:
     """The verdict that needs no bucket, if there is one."""
     if call.capacity == 0:
         return _denied(Reason.ZERO_LIMIT, None)
-    if call.cost > region_capacity(call.capacity, call.largest_share, call.regions):
+    if call.cost > call.largest:
         return _denied(Reason.EXCEEDS_CAPACITY, None)
     if mode is OnStoreFailure.OPEN:
         return Verdict(True, Reason.OK, call.capacity, 0, 0, degraded=True)
@@ -280,20 +304,30 @@ def _with_share(outcome: Outcome, share: int, kind: ShareKind) -> Outcome:
 
 def _part(call: BucketCall, share: int, nodes: int) -> BucketCall | None:
     """The call as this node's own limit: capacity and rate of ``share``, divided.  None: nothing of it is left."""
-    numbers = _part_numbers(call.capacity, call.refill, call.regions, share, nodes)
+    held = region_capacity(call.capacity, share, call.regions) if call.sharing is Sharing.ADAPTIVE else call.part
+    numbers = _part_numbers(held, call.refill, share, nodes)
     if numbers is None:
         return None
     capacity, refill = numbers
     return BucketCall(
-        call.key, call.algorithm, capacity, refill, call.window_ms, call.cost, charge_denied=call.charge_denied
+        call.key,
+        call.algorithm,
+        capacity,
+        refill,
+        call.window_ms,
+        call.cost,
+        charge_denied=call.charge_denied,
+        queue=call.queue,
+        calendar=call.calendar,
+        lease_ms=call.lease_ms,
+        holder=call.holder,
     )
 
 
 @lru_cache(maxsize=4096)
-def _part_numbers(
-    capacity: int, refill: Rate | None, regions: int, share: int, nodes: int
-) -> tuple[int, Rate | None] | None:
-    mine = region_capacity(capacity, share, regions) // nodes
+def _part_numbers(held: int, refill: Rate | None, share: int, nodes: int) -> tuple[int, Rate | None] | None:
+    """``held``: what the region may hold of the capacity."""
+    mine = held // nodes
     if mine == 0:
         return None
     if refill is None:

@@ -201,6 +201,7 @@ class Limiter:
             return
         for call in calls:
             self._denials.forget(call.key)
+            self._fallback.release(call, time_ns() // 1_000_000)
         refunds = [self._store.refund([calls[i] for i in group], check.request_id) for group in plan.groups]
         for outcome in await asyncio.gather(*refunds, return_exceptions=True):
             if isinstance(outcome, BaseException):

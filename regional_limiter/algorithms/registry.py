@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from regional_limiter.algorithms import fixed_window, token_bucket
+from regional_limiter.algorithms import (
+    concurrency,
+    fixed_window,
+    gcra,
+    leaky_bucket,
+    sliding_window_counter,
+    sliding_window_log,
+    token_bucket,
+)
 from regional_limiter.algorithms.outcome import Ending, Outcome
 from regional_limiter.model.decision import ShareKind
 from regional_limiter.model.enforcement import ShareInForce
@@ -16,20 +24,74 @@ from regional_limiter.store.base import BucketCall, Sharing
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """``decide`` and ``give_back`` take (state or None, call, share in force, now_ms); see the modules."""
+    """``decide`` and ``give_back`` take (state or None, call, share in force, now_ms); see the modules.
 
+    ``number`` is the kind's name in the function library, and ``numbers(call, now_ms)`` what that has to know of
+    the rule beside what all kinds have.  ``adaptive``: can follow a moving share; the others count in whole units.
+    ``holder``: the library is told who asks.
+
+    ``reaches(call, charged_ms, now_ms)``: whether a refund now may give back what a request was charged then under
+    the same storage key.  ``renew``: of kinds with leases; takes what ``decide`` takes; None: there is none.
+    """
+
+    number: int
+    numbers: Callable[[BucketCall, int], tuple[int, ...]]
     storage_key: Callable[[BucketCall, int], str]
     decide: Callable[[bytes | None, BucketCall, ShareInForce, int], Outcome]
     give_back: Callable[[bytes | None, BucketCall, ShareInForce, int], Ending | None]
-    adaptive: bool
+    adaptive: bool = False
+    holder: bool = False
+    reaches: Callable[[BucketCall, int, int], bool] = lambda call, charged_ms, now_ms: True
+    renew: Callable[[bytes | None, BucketCall, ShareInForce, int], Ending | None] | None = None
 
 
 ALGORITHMS: Mapping[Algorithm, Functions] = {
     Algorithm.TOKEN_BUCKET: Functions(
-        token_bucket.storage_key, token_bucket.decide, token_bucket.give_back, adaptive=True
+        1,
+        token_bucket.numbers,
+        token_bucket.storage_key,
+        token_bucket.decide,
+        token_bucket.give_back,
+        adaptive=True,
     ),
     Algorithm.FIXED_WINDOW: Functions(
-        fixed_window.storage_key, fixed_window.decide, fixed_window.give_back, adaptive=False
+        2, fixed_window.numbers, fixed_window.storage_key, fixed_window.decide, fixed_window.give_back
+    ),
+    Algorithm.GCRA: Functions(
+        3, token_bucket.numbers, token_bucket.storage_key, gcra.decide, gcra.give_back, adaptive=True
+    ),
+    Algorithm.LEAKY_BUCKET: Functions(
+        4,
+        leaky_bucket.numbers,
+        token_bucket.storage_key,
+        leaky_bucket.decide,
+        token_bucket.give_back,
+        adaptive=True,
+    ),
+    Algorithm.SLIDING_WINDOW_COUNTER: Functions(
+        5,
+        sliding_window_counter.numbers,
+        sliding_window_counter.storage_key,
+        sliding_window_counter.decide,
+        sliding_window_counter.give_back,
+        reaches=sliding_window_counter.reaches,
+    ),
+    Algorithm.SLIDING_WINDOW_LOG: Functions(
+        6,
+        sliding_window_log.numbers,
+        sliding_window_log.storage_key,
+        sliding_window_log.decide,
+        sliding_window_log.give_back,
+        reaches=sliding_window_log.reaches,
+    ),
+    Algorithm.CONCURRENCY: Functions(
+        7,
+        concurrency.numbers,
+        concurrency.storage_key,
+        concurrency.decide,
+        concurrency.give_back,
+        holder=True,
+        renew=concurrency.renew,
     ),
 }
 

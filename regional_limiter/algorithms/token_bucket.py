@@ -61,6 +61,13 @@ def fits_exactly(capacity: int, refill: Rate) -> bool:
     return (2 * capacity * refill.period_ms + refill.tokens) * SHARE_UNITS < LARGEST_EXACT_INTEGER
 
 
+def numbers(call: BucketCall, now_ms: int) -> tuple[int, ...]:
+    """What the function library has to know of the rule: its rate."""
+    if call.refill is None:
+        raise ValueError(f"a {call.algorithm} needs a refill")
+    return call.refill.tokens, call.refill.period_ms
+
+
 def storage_key(call: BucketCall, now_ms: int) -> str:
     """Where the bucket is stored: under its own key."""
     return call.key
@@ -72,7 +79,7 @@ def decide(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: i
     cost = call.cost
     if call.capacity == 0:
         return _refused(looked, share, Reason.ZERO_LIMIT)
-    if cost > region_capacity(call.capacity, call.largest_share, call.regions):
+    if cost > call.largest:
         return _refused(looked, share, Reason.EXCEEDS_CAPACITY)
     if cost == 0:
         ending = Ending(_verdict(looked, share, 0, True, Reason.OK))
@@ -101,9 +108,7 @@ def give_back(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms
 
 
 def _look(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: int) -> _Looked:
-    if call.refill is None:
-        raise ValueError("a token bucket needs a refill")
-    tokens, period_ms = call.refill.tokens, call.refill.period_ms
+    tokens, period_ms = numbers(call, now_ms)
     unit = period_ms * SHARE_UNITS
     v = share.share
     top = region_capacity(call.capacity, v, call.regions) * unit

@@ -18,7 +18,8 @@ from typing import Protocol
 
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
-from regional_limiter.model.rule import Algorithm, Rate
+from regional_limiter.model.rule import Algorithm, CalendarWindow, Rate
+from regional_limiter.model.share import SHARE_UNITS, region_capacity
 
 RECORD_MS = 60_000
 """How long the answer to a ``request_id``, and what it charged, are remembered."""
@@ -41,8 +42,14 @@ class BucketCall:
     """One rule of one check, compiled: everything that a store needs to decide and charge it.
 
     ``regions``: how many regions share the limit (1 for region scope).  ``largest_share``: the most that this
-    region can come to hold; a cost above what it allows is ``exceeds_capacity``.  ``base`` as of
-    ``base_version`` is this region's number for ``domain``.  ``cost`` 0 peeks: changes nothing.
+    region can come to hold of an adaptive one.  ``base`` as of ``base_version`` is this region's number for
+    ``domain``; ``extra``: what rounding down leaves to it of a static limit that counts in whole units.
+    ``cost`` 0 peeks: changes nothing.
+
+    By kind: ``refill`` of the buckets, ``queue`` of a leaky bucket; ``window_ms`` of the windows, or ``calendar``
+    of a fixed window; ``lease_ms`` and ``holder`` (who takes or releases; "" elsewhere) of concurrency.
+
+    ``packed`` is the store's memory of how this call is written for it, and no part of what is asked.
     """
 
     key: str
@@ -54,10 +61,30 @@ class BucketCall:
     charge_denied: bool = False
     sharing: Sharing = Sharing.WHOLE
     regions: int = 1
-    largest_share: int = 10_000
+    largest_share: int = SHARE_UNITS
     domain: str = ""
     base_version: int = 0
-    base: int = 10_000
+    base: int = SHARE_UNITS
+    extra: int = 0
+    queue: bool = False
+    calendar: CalendarWindow | None = None
+    lease_ms: int | None = None
+    holder: str = ""
+    packed: bytes = field(default=b"", init=False, compare=False, repr=False)
+
+    @property
+    def part(self) -> int:
+        """What this region may allow of a limit that follows no moving share."""
+        if self.sharing is Sharing.WHOLE:
+            return self.capacity
+        return region_capacity(self.capacity, self.base, self.regions) + self.extra
+
+    @property
+    def largest(self) -> int:
+        """A cost above it ``exceeds_capacity``: the whole, or as much of it as this region can come to hold."""
+        if self.sharing is Sharing.ADAPTIVE:
+            return region_capacity(self.capacity, self.largest_share, self.regions)
+        return self.capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +175,13 @@ class CheckStore(Protocol):
         With ``request_id`` a bucket is given back once, and never more than this request charged it within the
         last 60 s: nothing for a request that is not known.  ``calls`` are then those of its check in their order,
         with cost 0 for what keeps its charge.  When nothing of a charge is left, the same request is decided anew.
+        """
+        ...
+
+    async def renew(self, calls: Sequence[BucketCall]) -> list[bool]:
+        """Give the holder of each call a new lease for all the slots that it holds; False: it holds none any more.
+
+        Only for calls of concurrency, whose keys differ and share one tag; a peek's cost of 0 will do.
         """
         ...
 

@@ -58,7 +58,7 @@ class MemoryPoint:
         self._told = _Told()
         self._told_since = 0
         self._records: dict[str, tuple[tuple[Verdict, ...], int]] = {}
-        self._charges: dict[str, tuple[tuple[int, str], int]] = {}  # (cost, stored under), until
+        self._charges: dict[str, tuple[tuple[int, str, int], int]] = {}  # (cost, stored under, when), until
 
     def lose(self, *, buckets: bool = False) -> None:
         """The process restarted: the variable is gone, with ``buckets`` the buckets too."""
@@ -96,7 +96,7 @@ class MemoryPoint:
             _remember(self._records, record, (tuple(verdicts), now_ms + RECORD_MS))
             for call, outcome, ending in zip(calls, outcomes, endings, strict=True):
                 charged = call.cost if ending is outcome.charged and ending is not outcome.left else 0
-                charge = (charged, functions_of(call).storage_key(call, now_ms))
+                charge = (charged, functions_of(call).storage_key(call, now_ms), now_ms)
                 _remember(self._charges, charge_key(call, request_id), (charge, now_ms + RECORD_MS))
         return verdicts
 
@@ -111,11 +111,12 @@ class MemoryPoint:
             stored_under = functions.storage_key(call, now_ms)
             if request_id is not None and cost > 0:
                 charge = charge_key(call, request_id)
-                (left, charged_under), expires_ms = self._charges.get(charge, ((0, ""), 0))
+                (left, charged_under, charged_ms), expires_ms = self._charges.get(charge, ((0, "", 0), 0))
                 if now_ms < expires_ms:
-                    cost = min(cost, left) if charged_under == stored_under else 0
+                    reached = charged_under == stored_under and functions.reaches(call, charged_ms, now_ms)
+                    cost = min(cost, left) if reached else 0
                     some_back, some_kept = some_back or cost > 0, some_kept or cost < left
-                    _remember(self._charges, charge, ((0, ""), now_ms + RECORD_MS))
+                    _remember(self._charges, charge, ((0, "", now_ms), now_ms + RECORD_MS))
                 else:
                     cost = 0
             state = self.buckets.get(stored_under, _group(call, now_ms), now_ms)
@@ -125,6 +126,22 @@ class MemoryPoint:
         if request_id is not None and some_back and not some_kept:
             # Nothing of its charge is left: the same request must not be allowed again by what is remembered of it.
             self._records.pop(record_key(calls, request_id), None)
+
+    def renew(self, now_us: int, calls: Sequence[BucketCall]) -> list[bool]:
+        """Renew leases; see CheckStore.renew."""
+        self._enter(now_us)
+        now_ms = now_us // 1000
+        renewals = [(call, functions_of(call).renew) for call in calls]
+        still_held = []
+        for call, renew in renewals:
+            if renew is None:
+                raise ValueError(f"{call.algorithm} has no leases")
+            state = self.buckets.get(functions_of(call).storage_key(call, now_ms), _group(call, now_ms), now_ms)
+            ending = renew(state, call, self._share(now_us, call), now_ms)
+            if ending is not None:
+                self._store(call, ending, now_ms)
+            still_held.append(ending is not None)
+        return still_held
 
     def _decide(self, now_us: int, call: BucketCall) -> Outcome:
         now_ms = now_us // 1000
@@ -272,6 +289,9 @@ class MemoryStore:
 
     async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
         self._owner(calls).refund(self._now(), calls, request_id)
+
+    async def renew(self, calls: Sequence[BucketCall]) -> list[bool]:
+        return self._owner(calls).renew(self._now(), calls)
 
     async def points(self) -> Sequence[str]:
         return self._names

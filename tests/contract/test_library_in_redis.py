@@ -70,7 +70,7 @@ def test_every_key_has_an_end_and_a_peek_makes_none(server: RedisServer) -> None
         )
         window = BucketCall(f"rl:{{t}}:d/w{number % 7}:u", Algorithm.FIXED_WINDOW, 9, None, 60_000, 1)
         check(server, call, window, request_id=f"r{number}" if random.random() < 0.2 else None)
-        server.call(LIBRARY, "refund", wire.encode_refund([call], "x" if random.random() < 0.2 else None))
+        server.call(LIBRARY, "refund", wire.encode_check([call], "x" if random.random() < 0.2 else None))
     keys = list(server.client.scan_iter())
     assert len(keys) > 30
     assert all(server.client.pttl(key) != -1 for key in keys)  # -1: no end; -2: gone meanwhile
@@ -94,7 +94,7 @@ def test_when_memory_is_full_checks_stop_and_shares_go_on(server: RedisServer) -
             check(server, call_of("new"))
         write = Write("n", "", 1, 1, 0, True, {"k": BASE}, True, 1, {"d": 1})
         assert wire.decode_write(server.call(LIBRARY, "write", wire.encode_write(write))).instance == "n"
-        server.call(LIBRARY, "refund", wire.encode_refund([call_of()]))
+        server.call(LIBRARY, "refund", wire.encode_check([call_of()]))
         server.call(LIBRARY, "touch", wire.encode_touch(NodeBeat("n", "i", "", 0, 0)))
         server.call(LIBRARY, "offer", wire.encode_offer({"k": 1}))
         server.call(LIBRARY, "collect", wire.encode_collect())

@@ -62,6 +62,19 @@ def window(limit: int = 10, cost: int = 1, **fields: object) -> BucketCall:
     return BucketCall(key, Algorithm.FIXED_WINDOW, limit, None, 86_400_000, cost, **fields)  # type: ignore[arg-type]
 
 
+def sliding(limit: int = 10, cost: int = 1, **fields: object) -> BucketCall:
+    return replace(window(limit, cost, **fields), algorithm=Algorithm.SLIDING_WINDOW_COUNTER)
+
+
+def logged(limit: int = 10, cost: int = 1, **fields: object) -> BucketCall:
+    return replace(window(limit, cost, **fields), algorithm=Algorithm.SLIDING_WINDOW_LOG)
+
+
+def slots(limit: int = 10, cost: int = 1, lease_ms: int = 86_400_000) -> BucketCall:
+    key = f"rl:{{t}}:default/s{next(names)}:u"
+    return BucketCall(key, Algorithm.CONCURRENCY, limit, None, None, cost, lease_ms=lease_ms, holder="a")
+
+
 async def remaining(store: Store, call: BucketCall) -> int:
     return (await store.check([replace(call, cost=0)]))[0].remaining
 
@@ -71,7 +84,7 @@ async def point_of(store: Store) -> str:
     return point
 
 
-@pytest.mark.parametrize("make", [bucket, window])
+@pytest.mark.parametrize("make", [bucket, window, sliding, logged])
 async def test_a_limit_is_spent_and_then_denies(store: Store, make: type) -> None:
     call = make(3)
     verdicts = [(await store.check([call]))[0] for _ in range(5)]
@@ -82,18 +95,20 @@ async def test_a_limit_is_spent_and_then_denies(store: Store, make: type) -> Non
     assert verdicts[3].reason is Reason.LIMITED
 
 
-async def test_two_hundred_checks_at_once_are_charged_exactly(store: Store) -> None:
-    call = bucket(100)
-    verdicts = await asyncio.gather(*(store.check([call]) for _ in range(200)))
+@pytest.mark.parametrize("make", [bucket, window, sliding, logged, slots])
+async def test_two_hundred_checks_at_once_are_charged_exactly(store: Store, make: type) -> None:
+    call = make(100)
+    verdicts = await asyncio.gather(*(store.check([replace(call, holder=f"{i}")]) for i in range(200)))
     assert sum(verdict.allowed for (verdict,) in verdicts) == 100
 
 
 async def test_all_are_charged_or_none(store: Store) -> None:
     narrow, wide, dear = bucket(1), window(5), bucket(5, charge_denied=True)
-    for expected in (True, False, False):
-        verdicts = await store.check([narrow, wide, dear])
-        assert all(verdict.allowed for verdict in verdicts) is expected
-    assert [await remaining(store, call) for call in (narrow, wide, dear)] == [0, 4, 2]
+    others = [sliding(5), logged(5), slots(5)]
+    for holder in "abc":
+        verdicts = await store.check([narrow, wide, dear, *(replace(call, holder=holder) for call in others)])
+        assert all(verdict.allowed for verdict in verdicts) is (holder == "a")
+    assert [await remaining(store, call) for call in (narrow, wide, dear, *others)] == [0, 4, 2, 4, 4, 4]
 
 
 async def test_what_waiting_cannot_help_names_no_wait(store: Store) -> None:
@@ -103,7 +118,7 @@ async def test_what_waiting_cannot_help_names_no_wait(store: Store) -> None:
     assert (zero.reason, zero.retry_after_ms) == (Reason.ZERO_LIMIT, None)
 
 
-@pytest.mark.parametrize("make", [bucket, window])
+@pytest.mark.parametrize("make", [bucket, window, sliding, logged])
 async def test_a_refund_returns_at_most_what_was_used(store: Store, make: type) -> None:
     call = make(10, cost=4)
     await store.check([call])
@@ -114,15 +129,38 @@ async def test_a_refund_returns_at_most_what_was_used(store: Store, make: type) 
 
 
 async def test_the_same_request_is_charged_once_and_given_back_once(store: Store) -> None:
-    calls = [bucket(10, cost=2), window(10, cost=2)]
+    calls = [make(10, cost=2) for make in (bucket, window, sliding, logged, slots)]
     first = await store.check(calls, "r1")
     again = await store.check(calls, "r1")
-    assert [v.remaining for v in again] == [v.remaining for v in first] == [8, 8]
+    assert [v.remaining for v in again] == [v.remaining for v in first] == [8] * 5
     for _ in range(3):
         await store.refund([replace(call, cost=5) for call in calls], "r1")
-    assert [await remaining(store, call) for call in calls] == [10, 10]
+    assert [await remaining(store, call) for call in calls] == [10] * 5
     await store.check(calls, "r2")
-    assert [await remaining(store, call) for call in calls] == [8, 8]
+    assert [await remaining(store, call) for call in calls] == [8] * 5
+
+
+async def test_a_slot_is_its_holders_until_it_is_given_back_or_its_lease_ends(store: Store) -> None:
+    call = slots(2)
+    second = replace(call, holder="b")
+    assert await store.renew([call]) == [False]
+    for holder in (call, second):
+        assert (await store.check([holder]))[0].allowed
+    assert await store.renew([call, slots(1)]) == [True, False]
+    assert not (await store.check([replace(call, holder="c")]))[0].allowed
+    for _ in range(2):
+        await store.refund([second])
+    assert await remaining(store, call) == 1
+    short = slots(1, lease_ms=50)
+    assert (await store.check([short]))[0].allowed
+    await asyncio.sleep(0.06)
+    assert (await store.check([replace(short, holder="b")]))[0].allowed
+    assert await store.renew([short, replace(short, key=call.key, holder="b")]) == [False, False]
+
+
+async def test_only_leases_can_be_renewed(store: Store) -> None:
+    with pytest.raises((ValueError, StoreUnavailable)):
+        await store.renew([slots(), bucket()])
 
 
 async def test_a_share_is_in_force_as_the_agent_writes_it(store: Store) -> None:

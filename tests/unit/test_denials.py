@@ -37,6 +37,11 @@ def test_a_denial_that_costs_is_asked_for_each_time() -> None:
     assert remembered(call=costly).verdict(costly, 1) is None
 
 
+def test_a_slot_that_was_not_free_is_asked_for_each_time() -> None:
+    slots = BucketCall("rl:{t}:default/r:k", Algorithm.CONCURRENCY, 1, None, None, 1, lease_ms=1000, holder="a")
+    assert remembered(call=slots).verdict(slots, 1) is None
+
+
 def test_what_a_node_decided_alone_is_not_remembered() -> None:
     assert remembered(replace(LIMITED, degraded=True)).verdict(CALL, 1) is None
 

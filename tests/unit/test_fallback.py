@@ -26,8 +26,8 @@ def bucket(capacity: int = 10, cost: int = 1, key: str = "k", rate: Rate = A_SEC
     return BucketCall(f"rl:{{t}}:default/r:{key}", Algorithm.TOKEN_BUCKET, capacity, rate, None, cost, **more)
 
 
-def window(limit: int, cost: int = 1, **more: Any) -> BucketCall:
-    return BucketCall("rl:{t}:default/w:k", Algorithm.FIXED_WINDOW, limit, None, 60_000, cost, **more)
+def window(limit: int, cost: int = 1, *, algorithm: Algorithm = Algorithm.FIXED_WINDOW, **more: Any) -> BucketCall:
+    return BucketCall("rl:{t}:default/w:k", algorithm, limit, None, 60_000, cost, **more)
 
 
 def shared(capacity: int = 100, base: int = 5000, **more: Any) -> BucketCall:
@@ -247,6 +247,44 @@ def test_what_is_allowed_while_the_debt_is_being_paid_stays_owed() -> None:
     assert owed(fallback) == [(3, True)]
 
 
+@pytest.mark.parametrize("kind", [Algorithm.SLIDING_WINDOW_COUNTER, Algorithm.SLIDING_WINDOW_LOG])
+def test_a_sliding_window_is_divided_and_owed_likewise(kind: Algorithm) -> None:
+    fallback, call = Fallback(), window(10, algorithm=kind)
+    assert allowed_of(fallback, call, 20, nodes=2, owing=True) == 5
+    assert owed(fallback, at_s=30) == [(5, True)]
+    assert allowed_of(fallback, call, 20, nodes=2, at_s=59.999) == 0
+    assert owed(fallback, at_s=120) == []
+    assert allowed_of(fallback, call, 20, nodes=2, at_s=120) == 5
+
+
+def slots(limit: int, holder: str, cost: int = 1, **more: Any) -> BucketCall:
+    return BucketCall(
+        "rl:{t}:default/s:k", Algorithm.CONCURRENCY, limit, None, None, cost, lease_ms=30_000, holder=holder, **more
+    )
+
+
+def test_slots_are_divided_and_come_back_by_release_or_by_lease() -> None:
+    fallback = Fallback()
+    assert [ask(fallback, slots(4, holder), nodes=2).allowed for holder in "abc"] == [True, True, False]
+    assert ask(fallback, slots(4, "a"), nodes=2, at_s=10).allowed
+    fallback.release(slots(4, "b"), 10_000)
+    fallback.release(slots(4, "b"), 10_000)
+    assert [ask(fallback, slots(4, holder), nodes=2, at_s=10).allowed for holder in "cd"] == [True, False]
+    assert ask(fallback, slots(4, "d"), nodes=2, at_s=40).allowed
+
+
+def test_slots_are_owed_holder_by_holder_as_long_as_they_are_held() -> None:
+    fallback = Fallback()
+    for holder, cost in (("a", 1), ("b", 2), ("c", 1), ("a", 1)):
+        assert ask(fallback, slots(9, holder, cost), owing=True, at_s=5 if holder == "c" else 0).allowed
+    assert [(call.holder, call.cost) for call in fallback.owed(6000, 10)] == [("a", 1), ("b", 2), ("c", 1)]
+    fallback.release(slots(9, "b"), 6000)
+    fallback.paid(slots(9, "c"))
+    assert [(call.holder, call.cost) for call in fallback.owed(6000, 10)] == [("a", 1)]
+    assert fallback.owed(30_000, 10) == []
+    assert not fallback.owes
+
+
 def test_a_debt_that_cannot_be_paid_lets_others_go_first() -> None:
     fallback = Fallback()
     for key in "ab":
@@ -271,7 +309,7 @@ def test_a_part_is_exact_or_a_little_less_but_never_more(
     refill = Rate(tokens, period_ms)
     if not fits_exactly(capacity, refill):
         return
-    part = _part_numbers(capacity, refill, regions, share, nodes)
+    part = _part_numbers(region_capacity(capacity, share, regions), refill, share, nodes)
     if part is None:
         return
     mine, rate = part
