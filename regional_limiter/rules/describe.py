@@ -7,7 +7,7 @@ from fractions import Fraction
 from regional_limiter.model.rule import Algorithm, Distribution, Rate, Rule, RuleSet, Scope
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS, floor_of, region_capacity
 from regional_limiter.rules.faults import Faults
-from regional_limiter.rules.rule import asked_rate
+from regional_limiter.rules.numbers import amount_field, asked_rate
 
 
 def largest_cost(rule: Rule, rule_set: RuleSet, region: str) -> int:
@@ -24,7 +24,8 @@ def largest_cost(rule: Rule, rule_set: RuleSet, region: str) -> int:
 def describe(rule: Rule, rule_set: RuleSet, region: str | None = None) -> dict[str, object]:
     """Plain JSON of the rule in force.  ``region`` adds what it comes to there (``here``).
 
-    ``refill.exact`` is False where the nearest lower rate that stays exact is held instead of the asked one.
+    ``refill.exact`` (or ``leak.exact``) is False where the nearest lower rate that stays exact is held instead of
+    the asked one.  ``in_words``: the limit as a person would say it.
     """
     described: dict[str, object] = {
         "id": rule.id,
@@ -35,17 +36,14 @@ def describe(rule: Rule, rule_set: RuleSet, region: str | None = None) -> dict[s
         },
         "key": list(rule.key),
         "algorithm": rule.algorithm.value,
+        "in_words": limit_in_words(rule),
+        **_numbers(rule),
         "scope": rule.scope.value,
         "on_store_failure": rule.on_store_failure.value,
         "charge_denied": rule.charge_denied,
         "hash_key": rule.hash_key,
         "headers": rule.headers,
     }
-    if rule.algorithm is Algorithm.TOKEN_BUCKET and rule.refill is not None:
-        described |= {"capacity": rule.capacity, "refill": _refill(rule, rule.refill)}
-        described["level"] = _level(rule.capacity, rule.refill)
-    else:
-        described |= {"limit": rule.capacity, "window_ms": rule.window_ms}
     if rule.scope is Scope.GLOBAL:
         described["distribution"] = rule.distribution.value
         described["regions"] = {name: _in_region(rule, rule_set, name) for name in rule_set.bases}
@@ -55,9 +53,29 @@ def describe(rule: Rule, rule_set: RuleSet, region: str | None = None) -> dict[s
     return described
 
 
-def _refill(rule: Rule, held: Rate) -> dict[str, object]:
+# ---- numbers
+
+
+def _numbers(rule: Rule) -> dict[str, object]:
+    numbers: dict[str, object] = {amount_field(rule.algorithm): rule.capacity}
+    if rule.refill is not None:
+        leaks = rule.algorithm is Algorithm.LEAKY_BUCKET
+        numbers["leak" if leaks else "refill"] = _rate(rule, rule.refill)
+        numbers["level"] = _level(rule.capacity, rule.refill)
+        if leaks:
+            numbers["queue"] = rule.queue
+    if rule.window_ms is not None:
+        numbers["window_ms"] = rule.window_ms
+    if rule.calendar is not None:
+        numbers["window"] = {"calendar": rule.calendar.unit.value, "zone": rule.calendar.zone}
+    if rule.lease_ms is not None:
+        numbers["lease_ms"] = rule.lease_ms
+    return numbers
+
+
+def _rate(rule: Rule, held: Rate) -> dict[str, object]:
     rate = Fraction(held.tokens, held.period_ms)
-    asked = asked_rate(Faults(), "", dict(rule.source)) or rate
+    asked = asked_rate(Faults(), "", rule.source) or rate
     return {
         "tokens": held.tokens,
         "period_ms": held.period_ms,
@@ -82,3 +100,28 @@ def _in_region(rule: Rule, rule_set: RuleSet, region: str) -> dict[str, object]:
         "capacity": region_capacity(rule.capacity, base, len(rule_set.bases)),
         "largest_cost": largest_cost(rule, rule_set, region),
     }
+
+
+# ---- words
+
+
+def limit_in_words(rule: Rule) -> str:
+    """The limit as a person would say it: ``20 at once, then 10/s``; ``100 in 60 s``; ``1,000 a month (UTC)``."""
+    amount = f"{rule.capacity:,}"
+    if rule.refill is not None:
+        rate = _rate_in_words(rule.refill.tokens * 1000 / rule.refill.period_ms)
+        return f"{amount} waiting, {rate} let through" if rule.queue else f"{amount} at once, then {rate}"
+    if rule.calendar is not None:
+        article = "an" if rule.calendar.unit.value == "hour" else "a"
+        return f"{amount} {article} {rule.calendar.unit} ({rule.calendar.zone})"
+    if rule.lease_ms is not None:
+        return f"{amount} at the same time, each for {rule.lease_ms / 1000:,g} s at most"
+    sliding = rule.algorithm in (Algorithm.SLIDING_WINDOW_COUNTER, Algorithm.SLIDING_WINDOW_LOG)
+    return f"{amount} in {'any ' if sliding else ''}{(rule.window_ms or 0) / 1000:,g} s"
+
+
+def _rate_in_words(per_s: float) -> str:
+    for unit, seconds in (("s", 1), ("min", 60), ("h", 3600)):
+        if per_s * seconds >= 1:
+            return f"{per_s * seconds:,.4g}/{unit}"
+    return f"{per_s * 86_400:,.4g}/day"

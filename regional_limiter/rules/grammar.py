@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from regional_limiter.model.rule import Algorithm
+
 MAX_DOCUMENT_BYTES = 2**20
 MAX_RULES = 10_000
 MAX_SUBJECTS = 10_000
@@ -24,6 +26,9 @@ MAX_KEY_ATTRIBUTES = 16
 MAX_CAPACITY = 900_000_000_000
 """Times 10,000 share units it still stays below 2^53."""
 MAX_SPAN_MS = 366 * 86_400_000
+MAX_LEASE_MS = 86_400_000
+MAX_ENTRIES = {Algorithm.SLIDING_WINDOW_LOG: 10_000, Algorithm.CONCURRENCY: 10_000}
+"""Of what a bucket keeps one entry for each: it is read and written with every check."""
 
 NAME = re.compile(r"[a-z0-9._-]{1,64}", re.ASCII)
 NAME_EXPECTED = "1 to 64 of a-z, 0-9, dot, underscore and hyphen"
@@ -42,8 +47,11 @@ RULE_FIELDS = (
     "capacity",
     "refill",
     "refill_per_second",
+    "leak",
+    "queue",
     "limit",
     "window",
+    "lease",
     "scope",
     "distribution",
     "on_store_failure",
@@ -62,19 +70,8 @@ RULE_NOT_BUILT = (
     "canary",
     "stop",
     "unlimited",
-    "leak",
-    "queue",
-    "lease",
-)
-ALGORITHMS_NOT_BUILT = (
-    "leaky_bucket",
-    "gcra",
-    "sliding_window_counter",
-    "sliding_window_log",
-    "concurrency",
 )
 DISTRIBUTIONS_NOT_BUILT = ("home",)
 MODES = ("enforce",)
 MODES_NOT_BUILT = ("shadow", "soft")
 CONDITIONS_NOT_BUILT = ("cidr", "min", "max", "not")
-WINDOWS_NOT_BUILT = ("calendar", "zone")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
-from regional_limiter.model.rule import Algorithm, Condition, Distribution, OnStoreFailure, Rate, Rule, Scope
+from regional_limiter.model.rule import Algorithm, Condition, Distribution, OnStoreFailure, Rule, Scope
 from regional_limiter.rules import grammar
 from regional_limiter.rules.faults import Faults, shown
 from regional_limiter.rules.fields import (
@@ -13,20 +11,13 @@ from regional_limiter.rules.fields import (
     check_fields,
     read_choice,
     read_flag,
-    read_integer,
     read_list,
     read_mapping,
     read_name,
     read_text,
     read_word,
 )
-from regional_limiter.rules.quantities import (
-    hold_rate,
-    largest_capacity,
-    read_refill,
-    read_refill_per_second,
-    read_window_ms,
-)
+from regional_limiter.rules.numbers import ADAPTIVE, Numbers, amount_field, read_numbers
 
 
 def read_rule(faults: Faults, place: str, value: object, domain: str, regions: int | None) -> Rule | None:
@@ -41,16 +32,17 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
     read_word(faults, below(place, "mode"), fields.get("mode", "enforce"), grammar.MODES, grammar.MODES_NOT_BUILT)
     match = _read_match(faults, below(place, "match"), fields.get("match", {}))
     key = _read_key(faults, below(place, "key"), fields.get("key", ["client_key"]))
+    before_algorithm = faults.count
     algorithm = read_choice(
         faults,
         below(place, "algorithm"),
         fields.get("algorithm", "token_bucket"),
         Algorithm,
         Algorithm.TOKEN_BUCKET,
-        grammar.ALGORITHMS_NOT_BUILT,
     )
-    capacity, refill, window_ms = _read_numbers(faults, place, fields, algorithm)
-    scope, distribution = _read_scope(faults, place, fields, algorithm, capacity, regions)
+    algorithm_known = faults.count == before_algorithm
+    numbers = read_numbers(faults, place, fields, algorithm) if algorithm_known else Numbers()
+    scope, distribution = _read_scope(faults, place, fields, algorithm, numbers.capacity, regions)
     on_store_failure = read_choice(
         faults,
         below(place, "on_store_failure"),
@@ -59,6 +51,8 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
         OnStoreFailure.LOCAL,
     )
     charge_denied = read_flag(faults, below(place, "charge_denied"), fields.get("charge_denied", False))
+    if charge_denied and algorithm is Algorithm.CONCURRENCY:
+        faults.add(below(place, "charge_denied"), "a denied check holds no slot of a concurrency rule: take it out")
     hash_key = read_flag(faults, below(place, "hash_key"), fields.get("hash_key", False))
     headers = read_flag(faults, below(place, "headers"), fields.get("headers", True))
     if faults.count > before:
@@ -69,9 +63,7 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
         match=match,
         key=key,
         algorithm=algorithm,
-        capacity=capacity,
-        refill=refill,
-        window_ms=window_ms,
+        **numbers._asdict(),
         scope=scope,
         distribution=distribution,
         on_store_failure=on_store_failure,
@@ -132,59 +124,6 @@ def _read_key(faults: Faults, place: str, value: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-# ---- numbers
-
-
-def _read_numbers(
-    faults: Faults, place: str, fields: dict[str, object], algorithm: Algorithm
-) -> tuple[int, Rate | None, int | None]:
-    """(capacity, refill, window_ms) by the algorithm's own fields; another algorithm's fields are faults."""
-    bucket = ("capacity", "refill", "refill_per_second")
-    window = ("limit", "window")
-    takes, foreign = (bucket, window) if algorithm is Algorithm.TOKEN_BUCKET else (window, bucket)
-    for name in foreign:
-        if name in fields:
-            says = "capacity and refill" if takes is bucket else "limit and window"
-            faults.add(below(place, name), f"a {algorithm} takes {says}")
-    number = takes[0]
-    capacity = 0
-    if number in fields:
-        capacity = read_integer(faults, below(place, number), fields[number], 0, grammar.MAX_CAPACITY)
-    else:
-        faults.add(below(place, number), f"missing: a {algorithm} needs it")
-    if algorithm is Algorithm.FIXED_WINDOW:
-        if "window" not in fields:
-            faults.add(below(place, "window"), f"missing: a {algorithm} needs it")
-            return capacity, None, None
-        return capacity, None, read_window_ms(faults, below(place, "window"), fields["window"])
-    asked = asked_rate(faults, place, fields)
-    if asked is None:
-        return capacity, None, None
-    rate = hold_rate(asked, capacity)
-    if rate is None:
-        name = "refill" if "refill" in fields else "refill_per_second"
-        most = largest_capacity(asked)
-        hint = f"a capacity of at most {most:,}, or " if most > 0 else ""
-        faults.add(
-            below(place, name),
-            f"with capacity {capacity:,} this rate cannot be held exactly below 2^53:"
-            f" choose {hint}a rate of few digits over a short span",
-        )
-    return capacity, rate, None
-
-
-def asked_rate(faults: Faults, place: str, fields: dict[str, object]) -> Fraction | None:
-    """The refill as its author wrote it, in tokens over milliseconds."""
-    if "refill" in fields and "refill_per_second" in fields:
-        faults.add(below(place, "refill_per_second"), "refill is given too: keep one of them")
-    if "refill" in fields:
-        return read_refill(faults, below(place, "refill"), fields["refill"])
-    if "refill_per_second" in fields:
-        return read_refill_per_second(faults, below(place, "refill_per_second"), fields["refill_per_second"])
-    faults.add(below(place, "refill"), "missing: a token_bucket needs refill or refill_per_second")
-    return None
-
-
 # ---- over which regions
 
 
@@ -213,15 +152,23 @@ def _read_scope(
         if "distribution" in fields:
             faults.add(at, "only a rule of scope: global is distributed")
         return scope, distribution
-    if algorithm is Algorithm.FIXED_WINDOW and distribution is Distribution.ADAPTIVE:
-        faults.add(at, f"an adaptive fixed_window is {NOT_BUILT}: say distribution: static")
+    if distribution is Distribution.ADAPTIVE and algorithm not in ADAPTIVE:
+        if algorithm is Algorithm.FIXED_WINDOW:
+            faults.add(at, f"an adaptive fixed_window is {NOT_BUILT}: say distribution: static")
+        else:
+            faults.add(at, f"a {algorithm} cannot be adaptive: say distribution: static (home is {NOT_BUILT})")
     if regions == 0:
         faults.add(below(place, "scope"), "a global rule needs the set's regions")
-    elif regions is not None and 0 < capacity < regions:
-        number = "capacity" if algorithm is Algorithm.TOKEN_BUCKET else "limit"
+    else:
+        check_for_regions(faults, below(place, amount_field(algorithm)), capacity, regions)
+    return scope, distribution
+
+
+def check_for_regions(faults: Faults, place: str, capacity: int, regions: int | None) -> None:
+    """A global limit must leave each region something (``regions`` None: their number is not known)."""
+    if regions is not None and 0 < capacity < regions:
         faults.add(
-            below(place, number),
+            place,
             f"{capacity} over {regions} regions leaves some with none:"
             f" at least {regions}, or scope: region (distribution: home is {NOT_BUILT})",
         )
-    return scope, distribution
