@@ -166,10 +166,10 @@ class Planner:
         steps: list[Step] = []
         if domain is not None:
             attributes = domain.matcher.complete(check.attributes)
-            for rule in domain.matcher.match(attributes):
-                key = bucket_key(rule, attributes, self._secret)
+            for match in domain.matcher.match(attributes):
+                key = bucket_key(match.rule, match.attributes, self._secret)
                 key_hash = blake2b(key.encode(), digest_size=8, key=self._secret[:64]).digest()
-                steps.append(Step(rule, domain, key, key_hash))
+                steps.append(Step(match.rule, domain, key, key_hash))
         return Plan(tuple(steps), self._base_version, self._bases.get(check.domain, 0), self.generation)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from regional_limiter.model.rule import Algorithm, Distribution, Rate, Rule, RuleSet, Scope
+from regional_limiter.model.rule import Algorithm, Condition, Distribution, Rate, Rule, RuleSet, Scope
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS, floor_of, region_capacity
 from regional_limiter.rules.faults import Faults
 from regional_limiter.rules.numbers import amount_field, asked_rate
@@ -31,9 +31,7 @@ def describe(rule: Rule, rule_set: RuleSet, region: str | None = None) -> dict[s
         "id": rule.id,
         "domain": rule.domain,
         "description": rule.description,
-        "match": {
-            condition.attribute: [*sorted(condition.exact), *condition.wildcards] for condition in rule.match
-        },
+        "match": {condition.attribute: _condition(condition) for condition in rule.match},
         "key": list(rule.key),
         "algorithm": rule.algorithm.value,
         "in_words": limit_in_words(rule),
@@ -51,6 +49,21 @@ def describe(rule: Rule, rule_set: RuleSet, region: str | None = None) -> dict[s
         described["region"] = region
         described["here"] = _in_region(rule, rule_set, region)
     return described
+
+
+def _condition(condition: Condition) -> object:
+    """As a rule would write it."""
+    if condition.networks:
+        return {"cidr": [str(network) for network in condition.networks]}
+    if condition.is_range:
+        bounds = {"min": condition.low, "max": condition.high}
+        return {
+            name: int(bound) if bound == bound.to_integral_value() else float(bound)
+            for name, bound in bounds.items()
+            if bound is not None
+        }
+    texts = [*sorted(condition.exact), *condition.wildcards]
+    return {"not": texts} if condition.negated else texts
 
 
 # ---- numbers

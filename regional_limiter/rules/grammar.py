@@ -74,4 +74,3 @@ RULE_NOT_BUILT = (
 DISTRIBUTIONS_NOT_BUILT = ("home",)
 MODES = ("enforce",)
 MODES_NOT_BUILT = ("shadow", "soft")
-CONDITIONS_NOT_BUILT = ("cidr", "min", "max", "not")

@@ -13,6 +13,7 @@ from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.model.rule import Rule, RuleSet, Subject
 from regional_limiter.model.share import bases_by_weight
 from regional_limiter.rules import grammar
+from regional_limiter.rules.conditions import values_in
 from regional_limiter.rules.faults import Faults, shown
 from regional_limiter.rules.fields import (
     below,
@@ -182,7 +183,7 @@ def _read_rules(faults: Faults, value: object, domain: str, regions: int | None)
         rule = read_rule(faults, place, item, domain, regions)
         if rule is not None:
             rules.append(rule)
-            values += sum(len(condition.exact) + len(condition.wildcards) for condition in rule.match)
+            values += sum(map(values_in, rule.match))
     if values > grammar.MAX_MATCH_VALUES_OF_SET:
         faults.add("rules", f"at most {grammar.MAX_MATCH_VALUES_OF_SET:,} values to match in all, not {values:,}")
     return tuple(rules)

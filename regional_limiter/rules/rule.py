@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from regional_limiter.model.rule import Algorithm, Condition, Distribution, OnStoreFailure, Rule, Scope
+from regional_limiter.model.rule import Algorithm, Distribution, OnStoreFailure, Rule, Scope
 from regional_limiter.rules import grammar
-from regional_limiter.rules.faults import Faults, shown
+from regional_limiter.rules.conditions import read_match
+from regional_limiter.rules.faults import Faults
 from regional_limiter.rules.fields import (
     NOT_BUILT,
     below,
@@ -30,7 +31,7 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
     name = read_name(faults, below(place, "id"), fields.get("id"), grammar.NAME, grammar.NAME_EXPECTED)
     description = read_text(faults, below(place, "description"), fields.get("description", ""))
     read_word(faults, below(place, "mode"), fields.get("mode", "enforce"), grammar.MODES, grammar.MODES_NOT_BUILT)
-    match = _read_match(faults, below(place, "match"), fields.get("match", {}))
+    match = read_match(faults, below(place, "match"), fields.get("match", {}), {})
     key = _read_key(faults, below(place, "key"), fields.get("key", ["client_key"]))
     before_algorithm = faults.count
     algorithm = read_choice(
@@ -75,42 +76,7 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
     )
 
 
-# ---- whom it matches, what a bucket belongs to
-
-
-def _read_match(faults: Faults, place: str, value: object) -> tuple[Condition, ...]:
-    mapping = read_mapping(faults, place, value)
-    if len(mapping) > grammar.MAX_MATCH_ATTRIBUTES:
-        faults.add(place, f"at most {grammar.MAX_MATCH_ATTRIBUTES} attributes, not {len(mapping)}")
-        return ()
-    return tuple(_read_condition(faults, below(place, name), name, item) for name, item in mapping.items())
-
-
-def _read_condition(faults: Faults, place: str, attribute: str, value: object) -> Condition:
-    if not grammar.ATTRIBUTE.fullmatch(attribute):
-        faults.add(place, f"an attribute is named by {grammar.ATTRIBUTE_EXPECTED}")
-    if isinstance(value, dict):
-        for name in value:
-            word = NOT_BUILT if name in grammar.CONDITIONS_NOT_BUILT else "unknown"
-            faults.add(below(place, str(name)), f"{word}: a condition is text, with * as wildcard, or a list of it")
-        if not value:
-            faults.add(place, "must be text, with * as wildcard, or a list of it, not an empty mapping")
-        return Condition(attribute)
-    if isinstance(value, list):
-        if not value:
-            faults.add(place, "an empty list matches nothing: name a value, or leave the attribute out")
-        items = read_list(faults, place, value, grammar.MAX_MATCH_VALUES)
-        values = [read_text(faults, f"{place}[{index}]", item) for index, item in enumerate(items)]
-    else:
-        values = [read_text(faults, place, value)]
-    for text in values:
-        if text.count("*") > grammar.MAX_STARS:
-            faults.add(place, f"at most {grammar.MAX_STARS} wildcards in one text, in {shown(text)}")
-    return Condition(
-        attribute,
-        exact=frozenset(text for text in values if "*" not in text),
-        wildcards=tuple(dict.fromkeys(text for text in values if "*" in text)),
-    )
+# ---- what a bucket belongs to
 
 
 def _read_key(faults: Faults, place: str, value: object) -> tuple[str, ...]:

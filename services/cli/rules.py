@@ -100,7 +100,8 @@ def list_rules(
         loaded = rule["loaded"]
         scope = loaded["scope"] + (f", {loaded['distribution']}" if "distribution" in loaded else "")
         match = (
-            "; ".join(f"{name}: {', '.join(values)}" for name, values in loaded["match"].items()) or "everything"
+            "; ".join(f"{name}: {_condition_words(value)}" for name, value in loaded["match"].items())
+            or "everything"
         )
         key = ", ".join(loaded["key"]) or "one bucket"
         table.add_row(rule["id"], loaded["in_words"], scope, key, match, str(rule["version"]))
@@ -136,6 +137,15 @@ def delete(
     except (Refused, NoAnswer) as error:
         end_refused(rule_id, error)
     typer.echo(f"removed: {rule_id} of domain {domain}, version {answer.json()['version']}")
+
+
+def _condition_words(condition: Any) -> str:
+    """``a, b``; ``cidr 10.0.0.0/8``; ``min 1, max 9``; ``not a, b``."""
+    if isinstance(condition, list):
+        return ", ".join(map(str, condition))
+    if isinstance(condition, dict):
+        return ", ".join(f"{name} {_condition_words(value)}" for name, value in condition.items())
+    return str(condition)
 
 
 def _get(control: str | None, path: str, **options: Any) -> dict[str, Any]:

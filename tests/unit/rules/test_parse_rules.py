@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from fractions import Fraction
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from regional_limiter.model.rule import (
     Scope,
     Subject,
 )
-from regional_limiter.rules import parse, parse_document, with_rule, without_rule
+from regional_limiter.rules import describe, parse, parse_document, with_rule, without_rule
 
 FULL = """
 domain: shop
@@ -194,9 +196,6 @@ def test_a_word_that_is_not_built_is_refused(field: str, value: str) -> None:
 
 
 def test_other_parts_of_the_grammar_that_are_not_built_are_refused() -> None:
-    assert "not built yet" in rule_faults(bucket(match={"ip": {"cidr": ["10.0.0.0/8"]}}))["match.ip.cidr"]
-    assert set(rule_faults(bucket(match={"size": {"min": 1, "max": 2}}))) == {"match.size.min", "match.size.max"}
-    assert "not built yet" in rule_faults(bucket(match={"country": {"not": ["DE"]}}))["match.country.not"]
     faults = rule_faults(bucket(scope="global", distribution="home"), regions=["a", "b"])
     assert "not built yet" in faults["distribution"]
     for field in ("floor", "addresses", "overrides"):
@@ -492,6 +491,7 @@ def test_names_are_of_the_alphabet_that_keys_and_labels_bear(name: object) -> No
         ({"tier": False}, "match.tier"),
         ({"tier": None}, "match.tier"),
         ({"tier": ["a", 5]}, "match.tier[1]"),
+        ({"tier": ["a", "*a" * 17]}, "match.tier[1]"),
         ({"tier": {}}, "match.tier"),
         ({"tier": {"like": "x"}}, "match.tier.like"),
         ({"tier": "x" * 1025}, "match.tier"),
@@ -508,6 +508,61 @@ def test_names_are_of_the_alphabet_that_keys_and_labels_bear(name: object) -> No
 )
 def test_a_match_that_is_not_text_or_unbounded_is_refused(match: object, place: str) -> None:
     assert list(rule_faults(bucket(match=match))) == [place]
+
+
+@pytest.mark.parametrize(
+    ("condition", "place", "says"),
+    [
+        ({"cidr": ["203.0.113.5/24"]}, "cidr[0]", 'write "203.0.113.0/24"'),
+        ({"cidr": "2001:db8::1/32"}, "cidr", 'write "2001:db8::/32"'),
+        ({"cidr": ["10.0.0.0/33"]}, "cidr[0]", "such as"),
+        ({"cidr": ["10.0.0.0/255.0.0.0"]}, "cidr[0]", "such as"),
+        ({"cidr": ["10.0.0"]}, "cidr[0]", "such as"),
+        ({"cidr": ["010.0.0.1"]}, "cidr[0]", "such as"),
+        ({"cidr": ["fe80::1%eth0"]}, "cidr[0]", "such as"),
+        ({"cidr": ["10.0.0.0/8", "example.com"]}, "cidr[1]", 'not "example.com"'),
+        ({"cidr": [10]}, "cidr[0]", "not 10"),
+        ({"cidr": []}, "cidr", "an empty list matches nothing"),
+        ({"cidr": None}, "cidr", "not nothing"),
+        ({"min": "1"}, "min", "without quotes"),
+        ({"min": True}, "min", "a number"),
+        ({"max": float("nan")}, "max", "a number"),
+        ({"max": 10**18}, "max", "18 digits"),
+        ({"min": 5, "max": 4}, "max", "at least min (5)"),
+        ({"not": []}, "not", "an empty list excludes nothing"),
+        ({"not": [5]}, "not[0]", "write it in quotes"),
+        ({"not": {"cidr": "10.0.0.0/8"}}, "not", "must be text"),
+        ({"min": 1, "not": ["x"]}, "", "only one of"),
+        ({"cidr": "10.0.0.0/8", "max": 1}, "", "only one of"),
+        ({"mim": 1}, "mim", "did you mean min"),
+        ({"regex": "x"}, "regex", "{cidr: …}, {min: …, max: …}, {not: …}"),
+    ],
+)
+def test_a_condition_that_is_wrong_is_told_the_right_value(condition: object, place: str, says: str) -> None:
+    faults = rule_faults(bucket(match={"a": condition}))
+    assert list(faults) == [f"match.a.{place}".rstrip(".")]
+    assert says in next(iter(faults.values()))
+
+
+def test_conditions_are_held_and_shown_as_a_rule_would_write_them() -> None:
+    match = {
+        "ip": {"cidr": ["203.0.113.0/24", "::ffff:192.0.2.0/120", "2001:db8::7"]},
+        "size": {"min": 1, "max": 2.5},
+        "country": {"not": ["DE", "A*"]},
+        "tier": "free",
+    }
+    rule = the_rule(bucket(match=match))
+    ip, size, country, _ = rule.match
+    assert ip.networks == (ip_network("203.0.113.0/24"), ip_network("192.0.2.0/24"), ip_network("2001:db8::7/128"))
+    assert (size.low, size.high) == (Decimal(1), Decimal("2.5"))
+    assert (country.exact, country.wildcards, country.negated) == (frozenset({"DE"}), ("A*",), True)
+    rule_set = parse_document({"rules": [bucket(match=match)]})
+    assert describe(rule, rule_set)["match"] == {
+        "ip": {"cidr": ["203.0.113.0/24", "192.0.2.0/24", "2001:db8::7/128"]},
+        "size": {"min": 1, "max": 2.5},
+        "country": {"not": ["DE", "A*"]},
+        "tier": ["free"],
+    }
 
 
 @pytest.mark.parametrize(
