@@ -166,14 +166,8 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One key of one rule that has other numbers, none, or no access.
+    """One key of one rule that has other numbers, none, or no access.  ``in_force``: the rule as it is for it."""
 
-    ``key``: the values of the rule's key attributes, in their order and in the rule's normal forms.  ``in_force``:
-    the rule as it is for that key.
-    """
-
-    rule: str
-    key: tuple[str, ...]
     in_force: Rule
     why: str = ""
 
@@ -190,7 +184,9 @@ class Subject:
 class RuleSet:
     """All rules of one domain, taken whole.
 
-    ``bases``: base share per region (sums to 10,000).  ``source`` is the document as parsed, for export.
+    ``bases``: base share per region (sums to 10,000).  ``overrides``: by the id of the rule, then by the values of
+    its key attributes, in their order and in the rule's normal forms.  ``source`` is the document as parsed, for
+    export.
     """
 
     domain: str
@@ -199,7 +195,7 @@ class RuleSet:
     defaults: Mapping[str, str]
     subjects: tuple[Subject, ...]
     rules: tuple[Rule, ...]
-    overrides: tuple[Override, ...] = ()
+    overrides: Mapping[str, Mapping[tuple[str, ...], Override]] = field(default_factory=dict)
     source: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     def largest_share(self, region: str) -> int:

@@ -99,11 +99,8 @@ class _Filing:
 def compile_rules(rule_set: RuleSet) -> Matcher:
     """The matcher of ``rule_set``.  Takes time and memory in proportion to its rules and values."""
     filings = {place: _filings(rule) for place, rule in enumerate(rule_set.rules)}
-    overrides: defaultdict[str, dict[tuple[str | None, ...], Rule]] = defaultdict(dict)
-    for override in rule_set.overrides:
-        overrides[override.rule][override.key] = override.in_force
     compiled = [
-        CompiledRule(rule, [_comparison(filing) for filing in filings[place]], overrides.get(rule.id, {}))
+        CompiledRule(rule, [_comparison(filing) for filing in filings[place]], rule_set.overrides.get(rule.id, {}))
         for place, rule in enumerate(rule_set.rules)
     ]
     cabinet = _file(list(filings), filings, top=True)

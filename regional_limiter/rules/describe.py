@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from regional_limiter.model.rule import Algorithm, Condition, Distribution, Rate, Rule, RuleSet, Scope
+from regional_limiter.model.rule import Algorithm, Condition, Distribution, MeasuredCost, Rate, Rule, RuleSet, Scope
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS, floor_of, region_capacity
 from regional_limiter.rules.faults import Faults
 from regional_limiter.rules.numbers import amount_field, asked_rate
@@ -41,6 +41,13 @@ def describe(rule: Rule, rule_set: RuleSet, region: str | None = None) -> dict[s
         "charge_denied": rule.charge_denied,
         "hash_key": rule.hash_key,
         "headers": rule.headers,
+        "stop": rule.stop,
+        "unlimited": rule.unlimited,
+        "priority": rule.priority.value,
+        "shed": rule.shed.value,
+        "cost": _cost(rule.cost),
+        "normalise": {attribute: [form.value for form in forms] for attribute, forms in rule.normalise},
+        "overrides": len(rule_set.overrides.get(rule.id, ())),
     }
     if rule.scope is Scope.GLOBAL:
         described["distribution"] = rule.distribution.value
@@ -69,7 +76,15 @@ def _condition(condition: Condition) -> object:
 # ---- numbers
 
 
+def _cost(cost: int | MeasuredCost) -> object:
+    if isinstance(cost, int):
+        return cost
+    return {"attribute": cost.attribute, "per": cost.per, "at_least": cost.at_least}
+
+
 def _numbers(rule: Rule) -> dict[str, object]:
+    if rule.unlimited and rule.refill is None and not rule.capacity:
+        return {}
     numbers: dict[str, object] = {amount_field(rule.algorithm): rule.capacity}
     if rule.refill is not None:
         leaks = rule.algorithm is Algorithm.LEAKY_BUCKET
@@ -120,6 +135,8 @@ def _in_region(rule: Rule, rule_set: RuleSet, region: str) -> dict[str, object]:
 
 def limit_in_words(rule: Rule) -> str:
     """The limit as a person would say it: ``20 at once, then 10/s``; ``100 in 60 s``; ``1,000 a month (UTC)``."""
+    if rule.unlimited:
+        return "unlimited"
     amount = f"{rule.capacity:,}"
     if rule.refill is not None:
         rate = _rate_in_words(rule.refill.tokens * 1000 / rule.refill.period_ms)

@@ -15,6 +15,11 @@ MAX_RULES = 10_000
 MAX_SUBJECTS = 10_000
 MAX_SUBJECT_SHAPES = 32
 """Different sets of attributes that subjects are found by: each costs every check one look-up."""
+MAX_OVERRIDES = 10_000
+MAX_MULTIPLY = 1_000_000
+MAX_NORMAL_FORMS = 8
+MAX_VIEWS = 32
+"""Different normal forms of attributes in one set: a check has each of them worked out."""
 MAX_REGIONS = 64
 MAX_WEIGHT = 1_000_000
 MAX_TEXT_BYTES = 1024
@@ -35,8 +40,23 @@ NAME_EXPECTED = "1 to 64 of a-z, 0-9, dot, underscore and hyphen"
 ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 ATTRIBUTE_EXPECTED = "a letter or underscore, then at most 63 letters, digits, underscores, dots and hyphens"
 
-SET_FIELDS = ("domain", "regions", "defaults", "subjects", "rules")
-SET_NOT_BUILT = ("floor", "addresses", "overrides")
+SET_FIELDS = ("domain", "regions", "defaults", "subjects", "overrides", "rules")
+SET_NOT_BUILT = ("floor", "addresses")
+
+OVERRIDE_FIELDS = (
+    "rule",
+    "key",
+    "multiply",
+    "capacity",
+    "refill",
+    "refill_per_second",
+    "leak",
+    "limit",
+    "unlimited",
+    "block",
+    "why",
+)
+OVERRIDE_NOT_BUILT = ("until",)
 
 RULE_FIELDS = (
     "id",
@@ -59,17 +79,17 @@ RULE_FIELDS = (
     "charge_denied",
     "hash_key",
     "headers",
-)
-RULE_NOT_BUILT = (
-    "home",
+    "stop",
+    "unlimited",
     "priority",
     "shed",
     "cost",
     "normalise",
+)
+RULE_NOT_BUILT = (
+    "home",
     "split",
     "canary",
-    "stop",
-    "unlimited",
 )
 DISTRIBUTIONS_NOT_BUILT = ("home",)
 MODES = ("enforce",)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from regional_limiter.model.rule import Rule
+from regional_limiter.model.rule import Override, Rule
 from regional_limiter.rules.index import Prefixes, Ranges, Span
 from regional_limiter.rules.values import Seen, View
 
@@ -147,11 +147,11 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class CompiledRule:
-    """``overrides``: by the values of the rule's key, the rule as it is for them."""
+    """``overrides``: by the values of the rule's key."""
 
     rule: Rule
     comparisons: Sequence[Comparison]
-    overrides: Mapping[tuple[str | None, ...], Rule]
+    overrides: Mapping[tuple[str, ...], Override]
 
     def seen_as(self, seen: Seen) -> Match:
         rule, attributes = self.rule, seen.attributes
@@ -159,7 +159,11 @@ class CompiledRule:
             normal = {view[0]: seen.text(view) for view in rule.normalise}
             attributes = {**attributes, **{name: text for name, text in normal.items() if text is not None}}
         if self.overrides:
-            rule = self.overrides.get(tuple(attributes.get(name) for name in rule.key), rule)
+            values = tuple(attributes.get(name) for name in rule.key)
+            # A key with an attribute that the check lacks has no override: no override can name it.
+            override = self.overrides.get(values)  # type: ignore[arg-type]
+            if override is not None:
+                rule = override.in_force
         return Match(rule, attributes)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from math import floor
 from typing import NamedTuple
 
-from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate
+from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate, Rule
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER
 from regional_limiter.rules import grammar
 from regional_limiter.rules.faults import Faults
@@ -66,6 +67,14 @@ def amount_field(algorithm: Algorithm) -> str:
 
 def read_numbers(faults: Faults, place: str, fields: Mapping[str, object], algorithm: Algorithm) -> Numbers:
     """The numbers among ``fields``.  Of the algorithm's own ones none may be missing, but ``queue``."""
+    before = faults.count
+    numbers = _read_numbers(faults, place, fields, algorithm)
+    if faults.count == before:
+        _check_amount(faults, below(place, amount_field(algorithm)), algorithm, numbers)
+    return numbers
+
+
+def _read_numbers(faults: Faults, place: str, fields: Mapping[str, object], algorithm: Algorithm) -> Numbers:
     own = FIELDS[algorithm]
     for name in NUMBER_FIELDS:
         if name in fields and name not in own:
@@ -83,11 +92,7 @@ def read_numbers(faults: Faults, place: str, fields: Mapping[str, object], algor
         return Numbers(amount, lease_ms=read_span_ms(faults, at, value, grammar.MAX_LEASE_MS, LEASE_EXPECTED))
     if isinstance(value, dict):
         return Numbers(amount, calendar=_read_calendar(faults, at, value, algorithm))
-    before = faults.count
-    window_ms = read_span_ms(faults, at, value, grammar.MAX_SPAN_MS)
-    if algorithm is Algorithm.SLIDING_WINDOW_COUNTER and faults.count == before:
-        _check_counter(faults, below(place, own[0]), amount, window_ms)
-    return Numbers(amount, window_ms=window_ms)
+    return Numbers(amount, window_ms=read_span_ms(faults, at, value, grammar.MAX_SPAN_MS))
 
 
 def _read_amount(faults: Faults, place: str, fields: Mapping[str, object], algorithm: Algorithm) -> int:
@@ -96,19 +101,38 @@ def _read_amount(faults: Faults, place: str, fields: Mapping[str, object], algor
     if name not in fields:
         faults.add(at, f"missing: a {algorithm} needs it")
         return 0
+    return read_integer(faults, at, fields[name], 0, grammar.MAX_CAPACITY)
+
+
+def _check_amount(faults: Faults, at: str, algorithm: Algorithm, numbers: Numbers) -> None:
+    """What the algorithm can keep, and count exactly."""
+    most, why = grammar.MAX_CAPACITY, "no rule takes more"
+    if algorithm in grammar.MAX_ENTRIES:
+        most = grammar.MAX_ENTRIES[algorithm]
+        why = f"a {algorithm} keeps an entry for each"
+        if algorithm is Algorithm.SLIDING_WINDOW_LOG:
+            why += ", a sliding_window_counter takes more"
+    elif algorithm is Algorithm.SLIDING_WINDOW_COUNTER and numbers.window_ms:
+        most = (LARGEST_EXACT_INTEGER - 1) // (_COUNTER_FACTOR * numbers.window_ms)
+        why = "with this window more cannot be counted exactly below 2^53"
+    if numbers.capacity > most:
+        faults.add(at, f"at most {most:,}, not {numbers.capacity:,}: {why}")
+
+
+def multiplied(faults: Faults, place: str, rule: Rule, by: Fraction) -> Numbers:
+    """The rule's numbers, amount and rate times ``by``; the amount rounded down."""
+    amount = floor(rule.capacity * by)
+    numbers = Numbers(amount, rule.refill, rule.window_ms, rule.calendar, rule.queue, rule.lease_ms)
+    if rule.capacity and not amount:
+        name = amount_field(rule.algorithm)
+        faults.add(place, f"leaves nothing of {name} {rule.capacity:,}: to deny always say block: true")
+        return numbers
     before = faults.count
-    amount = read_integer(faults, at, fields[name], 0, grammar.MAX_CAPACITY)
-    most = grammar.MAX_ENTRIES.get(algorithm)
-    if most is not None and amount > most and faults.count == before:
-        instead = ": a sliding_window_counter takes more" if algorithm is Algorithm.SLIDING_WINDOW_LOG else ""
-        faults.add(at, f"at most {most:,}, since a {algorithm} keeps an entry for each{instead}")
-    return amount
-
-
-def _check_counter(faults: Faults, at: str, limit: int, window_ms: int) -> None:
-    most = (LARGEST_EXACT_INTEGER - 1) // (_COUNTER_FACTOR * window_ms)
-    if limit > most:
-        faults.add(at, f"at most {most:,} with this window: more cannot be counted exactly below 2^53")
+    _check_amount(faults, place, rule.algorithm, numbers)
+    asked = asked_rate(Faults(), "", rule.source) if rule.refill is not None else None
+    if asked is None or faults.count > before:
+        return numbers
+    return numbers._replace(refill=held_rate(faults, place, asked * by, amount))
 
 
 def _read_calendar(faults: Faults, place: str, value: object, algorithm: Algorithm) -> CalendarWindow | None:

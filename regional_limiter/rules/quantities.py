@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from regional_limiter.model.rule import Rate
@@ -83,9 +85,14 @@ def _is_zone(name: str) -> bool:
     return True
 
 
+@cache
+def _zones() -> Mapping[str, str]:
+    """Every zone by its name in lower case: a search of the disk, so once, and only for a hint."""
+    return {name.lower(): name for name in available_timezones() if _is_zone(name)}
+
+
 def _nearest_zone(word: str) -> str | None:
-    word = word[:64].lower()
-    zones = {name.lower(): name for name in available_timezones() if _is_zone(name)}
+    word, zones = word[:64].lower(), _zones()
     city = next((zone for zone in sorted(zones) if zone.rpartition("/")[2] == word), None)
     close = word if word in zones else city or nearest(word, zones)
     return zones[close] if close else None
@@ -122,6 +129,19 @@ def read_refill_per_second(faults: Faults, place: str, value: object) -> Fractio
         faults.add(place, ZERO_REFILL if tokens == 0 else "must be above 0")
         return None
     return tokens / 1000
+
+
+def read_decimal(faults: Faults, place: str, value: object, most: int) -> Fraction | None:
+    """A whole or decimal number above 0, exactly as it was written."""
+    number = None
+    if type(value) is int:
+        number = Fraction(value)
+    elif isinstance(value, float) and math.isfinite(value):
+        number = Fraction(Decimal(repr(value)))
+    if number is None or not 0 < number <= most:
+        faults.add(place, f"must be a number above 0 and at most {most:,}, not {shown(value)}")
+        return None
+    return number
 
 
 def largest_period_ms(rate: Fraction, capacity: int) -> int:

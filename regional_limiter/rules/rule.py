@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-from regional_limiter.model.rule import Algorithm, Distribution, OnStoreFailure, Rule, Scope
+from enum import StrEnum
+from typing import TypeVar
+
+from regional_limiter.model.decision import MAX_COST
+from regional_limiter.model.rule import (
+    Algorithm,
+    Distribution,
+    MeasuredCost,
+    NormalForm,
+    OnStoreFailure,
+    Priority,
+    Rule,
+    Scope,
+    Shed,
+)
 from regional_limiter.rules import grammar
 from regional_limiter.rules.conditions import read_match
-from regional_limiter.rules.faults import Faults
+from regional_limiter.rules.faults import Faults, shown
 from regional_limiter.rules.fields import (
     NOT_BUILT,
     below,
     check_fields,
     read_choice,
     read_flag,
+    read_integer,
     read_list,
     read_mapping,
     read_name,
     read_text,
     read_word,
 )
-from regional_limiter.rules.numbers import ADAPTIVE, Numbers, amount_field, read_numbers
+from regional_limiter.rules.numbers import ADAPTIVE, NUMBER_FIELDS, Numbers, amount_field, read_numbers
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+_MEASURED_EXPECTED = "{attribute: size, per: 1024}, which measures it"
 
 
 def read_rule(faults: Faults, place: str, value: object, domain: str, regions: int | None) -> Rule | None:
@@ -31,31 +49,31 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
     name = read_name(faults, below(place, "id"), fields.get("id"), grammar.NAME, grammar.NAME_EXPECTED)
     description = read_text(faults, below(place, "description"), fields.get("description", ""))
     read_word(faults, below(place, "mode"), fields.get("mode", "enforce"), grammar.MODES, grammar.MODES_NOT_BUILT)
-    match = read_match(faults, below(place, "match"), fields.get("match", {}), {})
+    forms = _read_normalise(faults, below(place, "normalise"), fields.get("normalise", {}))
+    match = read_match(faults, below(place, "match"), fields.get("match", {}), forms)
     key = _read_key(faults, below(place, "key"), fields.get("key", ["client_key"]))
+    cost = _read_cost(faults, below(place, "cost"), fields.get("cost", 0))
+
+    def flag(field: str, default: bool) -> bool:
+        return read_flag(faults, below(place, field), fields.get(field, default))
+
+    def choice(field: str, default: _Choice) -> _Choice:
+        return read_choice(faults, below(place, field), fields.get(field, default.value), type(default), default)
+
+    stop, unlimited = flag("stop", False), flag("unlimited", False)
     before_algorithm = faults.count
-    algorithm = read_choice(
-        faults,
-        below(place, "algorithm"),
-        fields.get("algorithm", "token_bucket"),
-        Algorithm,
-        Algorithm.TOKEN_BUCKET,
-    )
+    algorithm = choice("algorithm", Algorithm.TOKEN_BUCKET)
     algorithm_known = faults.count == before_algorithm
-    numbers = read_numbers(faults, place, fields, algorithm) if algorithm_known else Numbers()
+    has_numbers = not unlimited or not fields.keys().isdisjoint(NUMBER_FIELDS)
+    numbers = read_numbers(faults, place, fields, algorithm) if algorithm_known and has_numbers else Numbers()
     scope, distribution = _read_scope(faults, place, fields, algorithm, numbers.capacity, regions)
-    on_store_failure = read_choice(
-        faults,
-        below(place, "on_store_failure"),
-        fields.get("on_store_failure", "local"),
-        OnStoreFailure,
-        OnStoreFailure.LOCAL,
-    )
-    charge_denied = read_flag(faults, below(place, "charge_denied"), fields.get("charge_denied", False))
+    on_store_failure = choice("on_store_failure", OnStoreFailure.LOCAL)
+    charge_denied, hash_key, headers = flag("charge_denied", False), flag("hash_key", False), flag("headers", True)
+    priority, shed = choice("priority", Priority.NORMAL), choice("shed", Shed.ALLOW)
     if charge_denied and algorithm is Algorithm.CONCURRENCY:
         faults.add(below(place, "charge_denied"), "a denied check holds no slot of a concurrency rule: take it out")
-    hash_key = read_flag(faults, below(place, "hash_key"), fields.get("hash_key", False))
-    headers = read_flag(faults, below(place, "headers"), fields.get("headers", True))
+    for attribute in forms.keys() - {condition.attribute for condition in match} - set(key):
+        faults.add(below(below(place, "normalise"), attribute), "neither match nor key names this attribute")
     if faults.count > before:
         return None
     return Rule(
@@ -71,6 +89,12 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
         charge_denied=charge_denied,
         hash_key=hash_key,
         headers=headers,
+        stop=stop,
+        unlimited=unlimited,
+        priority=priority,
+        shed=shed,
+        cost=cost,
+        normalise=tuple(forms.items()),
         description=description,
         source=fields,
     )
@@ -88,6 +112,50 @@ def _read_key(faults: Faults, place: str, value: object) -> tuple[str, ...]:
             faults.add(at, f"{name} is named twice")
         names.append(name)
     return tuple(names)
+
+
+# ---- how it sees a check
+
+
+def _read_normalise(faults: Faults, place: str, value: object) -> dict[str, tuple[NormalForm, ...]]:
+    """Normal forms by attribute, in the order in which they are applied."""
+    forms: dict[str, tuple[NormalForm, ...]] = {}
+    for name, words in read_mapping(faults, place, value).items():
+        at = below(place, name)
+        if not grammar.ATTRIBUTE.fullmatch(name):
+            faults.add(at, f"an attribute is named by {grammar.ATTRIBUTE_EXPECTED}")
+        if words == []:
+            faults.add(at, f"names no normal form: {', '.join(NormalForm)}")
+        forms[name] = tuple(
+            read_choice(faults, f"{at}[{index}]", item, NormalForm, NormalForm.TRIM)
+            for index, item in enumerate(read_list(faults, at, words, grammar.MAX_NORMAL_FORMS))
+        )
+    return forms
+
+
+def _read_cost(faults: Faults, place: str, value: object) -> int | MeasuredCost:
+    if not isinstance(value, dict):
+        if type(value) is not int or not 0 <= value <= MAX_COST:
+            faults.add(
+                place,
+                f"must be a whole number from 0 to {MAX_COST:,}, which is added to the cost of a check,"
+                f" or {_MEASURED_EXPECTED}, not {shown(value)}",
+            )
+            return 0
+        return value
+    fields = read_mapping(faults, place, value)
+    check_fields(faults, place, fields, ("attribute", "per", "at_least"), ())
+    name = read_name(
+        faults,
+        below(place, "attribute"),
+        fields.get("attribute"),
+        grammar.ATTRIBUTE,
+        f"an attribute: {grammar.ATTRIBUTE_EXPECTED}",
+    )
+    per = read_integer(faults, below(place, "per"), fields.get("per", 1), 1, MAX_COST)
+    return MeasuredCost(
+        name, per, read_integer(faults, below(place, "at_least"), fields.get("at_least", 1), 1, MAX_COST)
+    )
 
 
 # ---- over which regions

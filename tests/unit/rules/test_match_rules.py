@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regional_limiter.model.rule import RuleSet
+from regional_limiter.model.rule import NormalForm, RuleSet
 from regional_limiter.rules import Matcher, compile_rules, parse_document
+from regional_limiter.rules.normal import normalised
 
 
 def network_of(address: str, length: int) -> str:
     return str(ip_network(f"{address}/{length}", strict=False))
 
 
-FEW_TEXTS = st.text(alphabet="ab/", max_size=4)
+FEW_TEXTS = st.text(alphabet="abB/ ", max_size=4)
 PATTERNS = st.text(alphabet="ab/*", max_size=5)
 TEXTS = st.one_of(PATTERNS, st.lists(PATTERNS, min_size=1, max_size=4))
 V4 = st.builds("10.{}.{}.{}".format, *(st.sampled_from([0, 1, 128, 255]) for _ in range(3)))
@@ -94,16 +95,42 @@ def naive_network(network: str, value: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address) in ip_network(network)
 
 
+FORMS = {"lower": str.lower, "trim": str.strip}
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> dict[str, Any]:
+    match = draw(MATCHES)
+    forms = st.lists(st.sampled_from(sorted(FORMS)), min_size=1, max_size=2)
+    named = st.dictionaries(st.sampled_from(sorted(match)), forms) if match else st.just({})
+    return {"match": match, "normalise": draw(named), "stop": draw(st.integers(0, 9)) == 0}
+
+
+def naive_matches(rules: list[dict[str, Any]], attributes: Mapping[str, str]) -> list[str]:
+    found = []
+    for number, rule in enumerate(rules):
+        normal = dict(attributes)
+        for name, forms in rule["normalise"].items():
+            for form in forms:
+                if name in normal:
+                    normal[name] = FORMS[form](normal[name])
+        if naive(rule["match"], normal):
+            found.append(f"r{number}")
+            if rule["stop"]:
+                break
+    return found
+
+
 @settings(max_examples=400, deadline=None)
-@given(st.lists(MATCHES, max_size=40), st.lists(CHECKS, min_size=1, max_size=8))
+@given(st.lists(rules(), max_size=40), st.lists(CHECKS, min_size=1, max_size=8))
 def test_the_compiled_matcher_agrees_with_comparing_every_rule(
-    matches: list[dict[str, Any]], checks: list[dict[str, str]]
+    rules: list[dict[str, Any]], checks: list[dict[str, str]]
 ) -> None:
-    rule_set = rule_set_of(*matches)
-    matcher = compile_rules(rule_set)
+    numbers = {"capacity": 5, "refill": "1/s"}
+    document = {"rules": [{"id": f"r{n}", **numbers, **rule} for n, rule in enumerate(rules)]}
+    matcher = compile_rules(parse_document(document))
     for attributes in checks:
-        expected = [f"r{n}" for n, match in enumerate(matches) if naive(match, attributes)]
-        assert matched(matcher, **attributes) == expected
+        assert matched(matcher, **attributes) == naive_matches(rules, attributes)
 
 
 @pytest.mark.parametrize(
@@ -240,6 +267,94 @@ def test_ranges_that_overlap_are_found_without_those_that_do_not() -> None:
     assert candidates(around + aside, size="500") == 100
     assert candidates(around + aside, size="590.5") == 9
     assert candidates(around + aside, size="10002") == 3
+
+
+def test_ten_thousand_overrides_are_looked_up_not_compared() -> None:
+    keys = [f"user:{n}" for n in range(10_000)]
+    rule_set = parse_document(
+        {
+            "rules": [{"id": "r", "capacity": 5, "refill": "1/s"}, {"id": "s", "capacity": 7, "refill": "1/s"}],
+            "overrides": [{"rule": "r", "key": {"client_key": key}, "capacity": n} for n, key in enumerate(keys)],
+        }
+    )
+    matcher = compile_rules(rule_set)
+    assert matcher.candidates({"client_key": "user:77"}) == [0, 1]
+    for check, capacities in (
+        ({"client_key": "user:77"}, [77, 7]),
+        ({"client_key": "user:x"}, [5, 7]),
+        ({}, [5, 7]),
+    ):
+        assert [match.rule.capacity for match in matcher.match(check)] == capacities
+
+
+# ---- stop, normal forms
+
+
+def test_a_rule_that_stops_the_search_keeps_later_ones_out_only_where_it_matches() -> None:
+    limits = {"capacity": 5, "refill": "1/s"}
+    matcher = compile_rules(
+        parse_document(
+            {
+                "rules": [
+                    {"id": "first", **limits},
+                    {"id": "friends", "match": {"ip": {"cidr": "10.0.0.0/8"}}, "unlimited": True, "stop": True},
+                    {"id": "rest", **limits},
+                ]
+            }
+        )
+    )
+    assert matched(matcher, ip="10.1.1.1") == ["first", "friends"]
+    assert matched(matcher, ip="11.1.1.1") == ["first", "rest"]
+
+
+def test_each_rule_sees_an_attribute_in_its_own_normal_forms() -> None:
+    limits = {"capacity": 5, "refill": "1/s", "key": ["email"]}
+    matcher = compile_rules(
+        parse_document(
+            {
+                "rules": [
+                    {"id": "plain", "match": {"email": "a@x"}, **limits},
+                    {
+                        "id": "normal",
+                        "match": {"email": "a@x"},
+                        "normalise": {"email": ["trim", "lower"]},
+                        **limits,
+                    },
+                ],
+            }
+        )
+    )
+    attributes = {"email": " A@X "}
+    (match,) = matcher.match(attributes)
+    assert (match.rule.id, match.attributes["email"], attributes["email"]) == ("normal", "a@x", " A@X ")
+    assert matched(matcher, email="a@x") == ["plain", "normal"]
+    assert matched(matcher) == []
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "normal"),
+    [
+        ("trim", " a b\n", "a b"),
+        ("lower", "ÄB", "äb"),
+        ("nfc", "e\u0301", "é"),
+        ("path", "GET /a//b/./c/../d/?q=/x#y", "GET /a/b/d"),
+        ("path", "GET /", "GET /"),
+        ("path", "/../..", "/"),
+        ("path", "POST /%7euser/%2E%2e/a%2fb/%c3%a9", "POST /a%2Fb/%C3%A9"),
+        ("path", "/a%252e/%zz/%4", "/a%252e/%zz/%4"),
+        ("path", "no slash?x", "no slash?x"),
+        ("address", "2001:DB8:0:0::1", "2001:db8::1"),
+        ("address", "::ffff:192.0.2.1", "192.0.2.1"),
+        ("address", "192.0.2.1:80", "192.0.2.1:80"),
+        ("address_64", "2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("address_64", "::ffff:192.0.2.1", "192.0.2.1"),
+        ("address_64", "unknown", "unknown"),
+    ],
+)
+def test_normal_forms(form: str, text: str, normal: str) -> None:
+    assert normalised(text, [NormalForm(form)]) == normal
+    if form != "path":  # escapes are read once
+        assert normalised(normal, [NormalForm(form)]) == normal
 
 
 # ---- attributes

@@ -17,10 +17,14 @@ from regional_limiter.model.rule import (
     CalendarWindow,
     Condition,
     Distribution,
+    MeasuredCost,
+    NormalForm,
     OnStoreFailure,
+    Priority,
     Rate,
     RuleSet,
     Scope,
+    Shed,
     Subject,
 )
 from regional_limiter.rules import describe, parse, parse_document, with_rule, without_rule
@@ -170,14 +174,8 @@ def test_an_unknown_field_is_told_its_nearest_known_name() -> None:
     "field",
     [
         "home",
-        "priority",
-        "shed",
-        "cost",
-        "normalise",
         "split",
         "canary",
-        "stop",
-        "unlimited",
     ],
 )
 def test_a_field_that_is_not_built_is_refused_by_name_never_ignored(field: str) -> None:
@@ -198,7 +196,7 @@ def test_a_word_that_is_not_built_is_refused(field: str, value: str) -> None:
 def test_other_parts_of_the_grammar_that_are_not_built_are_refused() -> None:
     faults = rule_faults(bucket(scope="global", distribution="home"), regions=["a", "b"])
     assert "not built yet" in faults["distribution"]
-    for field in ("floor", "addresses", "overrides"):
+    for field in ("floor", "addresses"):
         assert "not built yet" in faults_of({"rules": [], field: 1})[field]
 
 
@@ -622,6 +620,219 @@ def test_the_set_does_not_change_with_the_document_it_came_from() -> None:
     rule_set: RuleSet = parse_document(document)
     document["rules"][0]["capacity"] = 7
     assert parse_document(rule_set.source) == rule_set
+
+
+# ---- what a rule does besides limiting
+
+
+def test_flags_priorities_and_costs_are_carried() -> None:
+    plain = the_rule(bucket())
+    assert (plain.stop, plain.unlimited, plain.priority, plain.shed, plain.cost, plain.normalise) == (
+        False,
+        False,
+        Priority.NORMAL,
+        Shed.ALLOW,
+        0,
+        (),
+    )
+    rule = the_rule(
+        bucket(
+            stop=True,
+            priority="low",
+            shed="deny",
+            cost={"attribute": "size", "per": 1024},
+            match={"email": "a@x"},
+            normalise={"email": ["trim", "lower"], "client_key": ["nfc"]},
+        )
+    )
+    assert (rule.stop, rule.priority, rule.shed) == (True, Priority.LOW, Shed.DENY)
+    assert rule.cost == MeasuredCost("size", 1024, 1)
+    assert rule.normalise == (("email", (NormalForm.TRIM, NormalForm.LOWER)), ("client_key", (NormalForm.NFC,)))
+    described = describe(rule, parse_document({"rules": [bucket()]}))
+    assert described["cost"] == {"attribute": "size", "per": 1024, "at_least": 1}
+    assert described["normalise"] == {"email": ["trim", "lower"], "client_key": ["nfc"]}
+
+
+def test_a_rule_without_a_limit_needs_no_numbers_but_wrong_ones_are_still_wrong() -> None:
+    rule = the_rule({"id": "r", "unlimited": True, "stop": True})
+    assert (rule.unlimited, rule.capacity, rule.refill) == (True, 0, None)
+    assert describe(rule, parse_document({"rules": []}))["in_words"] == "unlimited"
+    assert "capacity" not in describe(rule, parse_document({"rules": []}))
+    assert the_rule(bucket(unlimited=True)).refill == Rate(1, 1000)
+    assert list(rule_faults({"id": "r", "unlimited": True, "capacity": 5})) == ["refill"]
+    assert list(rule_faults({"id": "r", "unlimited": False})) == ["capacity", "refill"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "place", "says"),
+    [
+        ({"stop": 1}, "stop", "true or false"),
+        ({"unlimited": "yes"}, "unlimited", "true or false"),
+        ({"priority": "hi"}, "priority", "critical, normal, low"),
+        ({"shed": "alow"}, "shed", "did you mean allow"),
+        ({"cost": -1}, "cost", "a whole number from 0"),
+        ({"cost": 1.5}, "cost", "a whole number from 0"),
+        ({"cost": True}, "cost", "{attribute: size, per: 1024}"),
+        ({"cost": 2**31}, "cost", "2,147,483,647"),
+        ({"cost": {}}, "cost.attribute", "an attribute"),
+        ({"cost": {"attribute": "size", "per": 0}}, "cost.per", "from 1"),
+        ({"cost": {"attribute": "size", "at_least": 0}}, "cost.at_least", "from 1"),
+        ({"cost": {"attribute": "size", "atleast": 1}}, "cost.atleast", "did you mean at_least"),
+        ({"normalise": []}, "normalise", "a mapping"),
+        ({"normalise": {"client_key": "lower"}}, "normalise.client_key", "a list"),
+        ({"normalise": {"client_key": []}}, "normalise.client_key", "trim, lower, nfc, path, address, address_64"),
+        ({"normalise": {"client_key": ["lowercase"]}}, "normalise.client_key[0]", "did you mean lower"),
+        ({"normalise": {"client_key": ["trim"] * 9}}, "normalise.client_key", "at most 8"),
+        ({"normalise": {"email": ["lower"]}}, "normalise.email", "neither match nor key"),
+        ({"normalise": {"tier": ["lower"]}, "match": {"tier": "Free"}}, "match.tier", 'write "free"'),
+        ({"normalise": {"tier": ["lower"]}, "match": {"tier": ["a", "F*"]}}, "match.tier[1]", 'write "f*"'),
+        ({"normalise": {"tier": ["trim"]}, "match": {"tier": {"not": " a"}}}, "match.tier.not", 'write "a"'),
+        ({"normalise": {"tier": ["path"]}, "match": {"tier": "GET /a/"}}, "match.tier", 'write "GET /a"'),
+    ],
+)
+def test_what_a_rule_says_besides_its_limit_is_checked_too(fields: dict[str, Any], place: str, says: str) -> None:
+    faults = rule_faults(bucket(**fields))
+    assert list(faults) == [place]
+    assert says in faults[place]
+
+
+def test_normal_forms_of_a_set_are_bounded_because_each_check_has_them_worked_out() -> None:
+    rules = [bucket(id=f"r{n}", key=[f"a{n}"], normalise={f"a{n}": ["lower"]}) for n in range(33)]
+    assert list(faults_of({"rules": rules})) == ["rules"]
+    assert parse_document({"rules": rules[:32]}).rules
+
+
+# ---- overrides
+
+
+def overridden(rule: dict[str, Any], key: tuple[str, ...] = ("a",), /, **fields: Any) -> Any:
+    """The rule as it is for the key of its one override."""
+    rule_set = parse_document({"regions": ["a", "b", "c"], "rules": [rule], "overrides": [override(**fields)]})
+    return rule_set.overrides["r"][key].in_force
+
+
+def override(**fields: Any) -> dict[str, Any]:
+    return {"rule": "r", "key": {"client_key": "a"}, **fields}
+
+
+@pytest.mark.parametrize(
+    ("rule", "change", "held"),
+    [
+        (bucket(), {"multiply": 10}, {"capacity": 50, "refill": Rate(1, 100)}),
+        (bucket(), {"multiply": 0.5}, {"capacity": 2, "refill": Rate(1, 2000)}),
+        (bucket(), {"capacity": 9}, {"capacity": 9, "refill": Rate(1, 1000)}),
+        (bucket(), {"capacity": 0}, {"capacity": 0}),
+        (bucket(), {"refill_per_second": 10}, {"capacity": 5, "refill": Rate(1, 100)}),
+        (bucket(), {"capacity": 9, "refill": "1/min"}, {"capacity": 9, "refill": Rate(1, 60_000)}),
+        (bucket(), {"unlimited": True}, {"unlimited": True, "capacity": 5}),
+        (bucket(), {"block": True}, {"blocked": True}),
+        (window(), {"limit": 7}, {"capacity": 7, "window_ms": 60_000}),
+        (window(), {"multiply": 3}, {"capacity": 15, "window_ms": 60_000}),
+        (kind(Algorithm.LEAKY_BUCKET), {"leak": "2/s"}, {"refill": Rate(1, 500), "queue": True}),
+        (kind(Algorithm.CONCURRENCY), {"multiply": 2}, {"capacity": 10, "lease_ms": 30_000}),
+        ({"id": "r", "unlimited": True}, {"block": True}, {"blocked": True}),
+        (bucket(scope="global"), {"multiply": 10}, {"capacity": 50, "scope": Scope.GLOBAL}),
+    ],
+)
+def test_an_override_is_the_rule_with_what_it_says(
+    rule: dict[str, Any], change: dict[str, Any], held: dict[str, Any]
+) -> None:
+    in_force = overridden(rule, **change)
+    assert {name: getattr(in_force, name) for name in held} == held
+    assert in_force.id == "r"
+
+
+def test_a_key_is_named_whole_and_in_the_normal_forms_of_the_rule() -> None:
+    rule = bucket(key=["email", "client_key"], normalise={"email": ["lower"]})
+    key = {"client_key": "a", "email": "X@Y"}
+    assert overridden(rule, ("x@y", "a"), key=key, block=True).blocked
+    assert overridden(bucket(key=[]), (), key={}, block=True).blocked
+
+
+@pytest.mark.parametrize(
+    ("fields", "place", "says"),
+    [
+        ({"rule": "q", "block": True}, "rule", "the id of a rule of this set"),
+        ({"rule": "order", "block": True}, "rule", "did you mean orders?"),
+        ({"rule": 5, "block": True}, "rule", "not 5"),
+        ({"key": {}, "block": True}, "key.client_key", "missing: the key of r is client_key"),
+        ({"key": {"client_key": "a", "ip": "x"}, "block": True}, "key.ip", "is not of the key of r"),
+        ({"key": {"client_key": 7}, "block": True}, "key.client_key", "in quotes"),
+        ({"key": "a", "block": True}, "key", "must be a mapping"),
+        ({}, "", "exactly one of multiply"),
+        ({"multiply": 2, "block": True}, "", "here is multiply, block"),
+        ({"capacity": 2, "unlimited": True}, "", "here is unlimited, capacity"),
+        ({"unlimited": False}, "unlimited", "take the override out"),
+        ({"block": "yes"}, "block", "true or false"),
+        ({"multiply": 0}, "multiply", "above 0"),
+        ({"multiply": "2"}, "multiply", "a number"),
+        ({"multiply": 0.1}, "multiply", "block: true"),
+        ({"multiply": 10**6 + 1}, "multiply", "1,000,000"),
+        ({"limit": 5}, "limit", "a token_bucket takes capacity and refill"),
+        ({"capacity": -1}, "capacity", "from 0"),
+        ({"refill": "0/s"}, "refill", "never refills"),
+        ({"window": 60, "multiply": 2}, "window", "unknown field"),
+        ({"block": True, "until": "2026-12-31T00:00:00Z"}, "until", "not built yet"),
+        ({"block": True, "why": 5}, "why", "must be text"),
+        ({"block": True, "untill": 5}, "untill", "did you mean until"),
+    ],
+)
+def test_an_override_that_is_wrong_is_told_what_would_be_right(
+    fields: dict[str, Any], place: str, says: str
+) -> None:
+    faults = faults_of({"rules": [bucket(), bucket(id="orders")], "overrides": [override(**fields)]})
+    assert list(faults) == [f"overrides[0].{place}".rstrip(".")]
+    assert says in next(iter(faults.values()))
+
+
+def test_one_key_has_one_override_of_a_rule() -> None:
+    faults = faults_of(
+        {
+            "rules": [bucket(normalise={"client_key": ["lower"]})],
+            "overrides": [override(block=True), override(key={"client_key": "A"}, multiply=2)],
+        }
+    )
+    assert faults == {"overrides[1]": "is about the same key as overrides[0]"}
+
+
+def test_an_override_obeys_the_bounds_that_its_rule_obeys() -> None:
+    regions = ["a", "b", "c"]
+    small = {"regions": regions, "rules": [bucket(scope="global")]}
+    assert list(faults_of({**small, "overrides": [override(capacity=2)]})) == ["overrides[0].capacity"]
+    assert list(faults_of({**small, "overrides": [override(multiply=0.5)]})) == ["overrides[0].multiply"]
+    day = [bucket(capacity=5200, refill="1/day")]
+    assert "2^53" in faults_of({"rules": day, "overrides": [override(capacity=10_000)]})["overrides[0].refill"]
+    log = [kind(Algorithm.SLIDING_WINDOW_LOG, limit=9000)]
+    assert (
+        "at most 10,000" in faults_of({"rules": log, "overrides": [override(multiply=2)]})["overrides[0].multiply"]
+    )
+    assert (
+        "at most 10,000" in faults_of({"rules": log, "overrides": [override(limit=10_001)]})["overrides[0].limit"]
+    )
+    free = [{"id": "r", "unlimited": True}]
+    assert "block: true" in faults_of({"rules": free, "overrides": [override(multiply=2)]})["overrides[0]"]
+
+
+def test_a_faulty_rule_is_named_once_not_again_by_its_overrides() -> None:
+    assert list(faults_of({"rules": [bucket(capacity=-1)], "overrides": [override(block=True)]})) == [
+        "rules[0].capacity"
+    ]
+
+
+def test_the_number_of_overrides_is_bounded() -> None:
+    overrides = [override(key={"client_key": str(n)}, block=True) for n in range(10_001)]
+    assert list(faults_of({"rules": [bucket()], "overrides": overrides})) == ["overrides"]
+
+
+def test_overrides_go_with_their_rule() -> None:
+    document = {
+        "rules": [bucket(), bucket(id="s")],
+        "overrides": [override(block=True), override(rule="s", multiply=2)],
+    }
+    assert list(parse_document(without_rule(document, "r")).overrides) == ["s"]
+    rule_set = parse_document(document)
+    assert parse_document(rule_set.source) == rule_set
+    assert describe(rule_set.rules[0], rule_set)["overrides"] == 1
 
 
 # ---- changing one rule
