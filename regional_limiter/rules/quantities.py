@@ -63,7 +63,8 @@ def read_zone(faults: Faults, place: str, value: object) -> str:
     """An IANA time zone that this machine knows."""
     if isinstance(value, str) and _is_zone(value):
         return value
-    hint = f"; did you mean {close}?" if isinstance(value, str) and (close := _nearest_zone(value)) else ""
+    close = _nearest_zone(value) if isinstance(value, str) and not faults.full else None
+    hint = f"; did you mean {close}?" if close else ""
     faults.add(place, f"must be a time zone such as UTC or Europe/Berlin, not {shown(value)}{hint}")
     return "UTC"
 
