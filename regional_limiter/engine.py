@@ -26,10 +26,9 @@ def unlimited(rule: str) -> Answer:
     return Answer(True, Reason.OK, None, None, 0, 0, rule, False)
 
 
-def blocked(rule: str, key_hash: bytes, *, in_headers: bool) -> Answer:
+def blocked(rule: str) -> Answer:
     """``rule`` denies this key whatever it has left, and no wait helps."""
-    verdict = Verdict(False, Reason.BLOCKED, 0, None, 0)
-    return combine([RuleVerdict(rule, 0, verdict, key_hash=key_hash, in_headers=in_headers)])
+    return Answer(False, Reason.BLOCKED, 0, 0, None, 0, rule, False)
 
 
 _FOREVER = float("inf")

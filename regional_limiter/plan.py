@@ -154,8 +154,7 @@ class Plan:
     def answer_without_store(self) -> Answer:
         """What a check is answered that meets no rule that limits."""
         if self.blocked is not None:
-            blocked = self.blocked
-            return engine.blocked(blocked.rule.id, blocked.key_hash, in_headers=blocked.rule.headers)
+            return engine.blocked(self.blocked.rule.id)
         return engine.unlimited(self.unlimited[0].rule.id) if self.unlimited else engine.NO_RULE
 
 

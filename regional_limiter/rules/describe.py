@@ -10,6 +10,10 @@ from regional_limiter.rules.faults import Faults
 from regional_limiter.rules.numbers import amount_field, asked_rate
 
 
+_LOG_BYTES = 300
+_LOG_ENTRY_BYTES = 15
+
+
 def largest_cost(rule: Rule, rule_set: RuleSet, region: str) -> int:
     """The largest cost that one check in ``region`` can ever be allowed; 0 for a region the set does not name."""
     if rule.scope is Scope.REGION:
@@ -25,7 +29,8 @@ def describe(rule: Rule, rule_set: RuleSet, region: str | None = None) -> dict[s
     """Plain JSON of the rule in force.  ``region`` adds what it comes to there (``here``).
 
     ``refill.exact`` (or ``leak.exact``) is False where the nearest lower rate that stays exact is held instead of
-    the asked one.  ``in_words``: the limit as a person would say it.
+    the asked one.  ``in_words``: the limit as a person would say it.  ``memory_bytes_most``: of a
+    sliding_window_log, about what a full log takes in Redis for each key.
     """
     described: dict[str, object] = {
         "id": rule.id,
@@ -49,6 +54,8 @@ def describe(rule: Rule, rule_set: RuleSet, region: str | None = None) -> dict[s
         "normalise": {attribute: [form.value for form in forms] for attribute, forms in rule.normalise},
         "overrides": len(rule_set.overrides.get(rule.id, ())),
     }
+    if rule.unlimited:
+        return described
     if rule.scope is Scope.GLOBAL:
         described["distribution"] = rule.distribution.value
         described["regions"] = {name: _in_region(rule, rule_set, name) for name in rule_set.bases}
@@ -94,6 +101,9 @@ def _numbers(rule: Rule) -> dict[str, object]:
             numbers["queue"] = rule.queue
     if rule.window_ms is not None:
         numbers["window_ms"] = rule.window_ms
+        if rule.algorithm is Algorithm.SLIDING_WINDOW_LOG:
+            entries = 1 + min(rule.capacity, rule.window_ms)  # one millisecond's charges share an entry
+            numbers["memory_bytes_most"] = _LOG_BYTES + _LOG_ENTRY_BYTES * entries
     if rule.calendar is not None:
         numbers["window"] = {"calendar": rule.calendar.unit.value, "zone": rule.calendar.zone}
     if rule.lease_ms is not None:

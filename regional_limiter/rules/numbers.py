@@ -12,7 +12,6 @@ from math import floor
 from typing import NamedTuple
 
 from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate, Rule
-from regional_limiter.model.share import LARGEST_EXACT_INTEGER
 from regional_limiter.rules import grammar
 from regional_limiter.rules.faults import Faults
 from regional_limiter.rules.fields import below, check_fields, read_choice, read_flag, read_integer, read_mapping
@@ -44,9 +43,6 @@ NUMBER_FIELDS = tuple(dict.fromkeys(name for names in FIELDS.values() for name i
 
 ADAPTIVE = frozenset({Algorithm.TOKEN_BUCKET, Algorithm.GCRA, Algorithm.LEAKY_BUCKET})
 """The algorithms whose limit can follow the demand of the regions."""
-
-_COUNTER_FACTOR = 4
-"""A sliding counter weighs two counts by milliseconds: the sum of both sides stays below limit x window x 4."""
 
 
 class Numbers(NamedTuple):
@@ -105,16 +101,13 @@ def _read_amount(faults: Faults, place: str, fields: Mapping[str, object], algor
 
 
 def _check_amount(faults: Faults, at: str, algorithm: Algorithm, numbers: Numbers) -> None:
-    """What the algorithm can keep, and count exactly."""
+    """What the algorithm can keep."""
     most, why = grammar.MAX_CAPACITY, "no rule takes more"
     if algorithm in grammar.MAX_ENTRIES:
         most = grammar.MAX_ENTRIES[algorithm]
         why = f"a {algorithm} keeps an entry for each"
         if algorithm is Algorithm.SLIDING_WINDOW_LOG:
             why += ", a sliding_window_counter takes more"
-    elif algorithm is Algorithm.SLIDING_WINDOW_COUNTER and numbers.window_ms:
-        most = (LARGEST_EXACT_INTEGER - 1) // (_COUNTER_FACTOR * numbers.window_ms)
-        why = "with this window more cannot be counted exactly below 2^53"
     if numbers.capacity > most:
         faults.add(at, f"at most {most:,}, not {numbers.capacity:,}: {why}")
 

@@ -151,3 +151,15 @@ def test_an_unlimited_rule_asks_nothing_of_the_store_beside_rules_that_do() -> N
     plan = plan_of(check(client_key="u"), {"id": "free", "unlimited": True}, limit("a"))
     assert [step.rule.id for step in plan.steps] == ["a"]
     assert [step.rule.id for step in plan.unlimited] == ["free"]
+
+
+def test_express_rate_limit_502_addresses_of_one_network_are_one_bucket_and_mapped_ones_are_ipv4() -> None:
+    rule = limit("a", key=["ip"], normalise={"ip": ["address_64"]})
+
+    def key(address: str) -> str:
+        (step,) = plan_of(check(ip=address), rule).steps
+        return step.key
+
+    assert len({key(f"2001:db8:1:2::{n}") for n in range(1, 7)}) == 1
+    assert key("2001:db8:1:3::1") != key("2001:db8:1:2::1")
+    assert key("::ffff:192.0.2.1") == key("192.0.2.1") != key("192.0.2.2")

@@ -125,7 +125,11 @@ def test_the_loaded_rule_shows_what_each_region_can_pass() -> None:
             "9 a month (Europe/Berlin)",
             {"window": {"calendar": "month", "zone": "Europe/Berlin"}},
         ),
-        ({"algorithm": "sliding_window_log", "limit": 9, "window": 1}, "9 in any 1 s", {"limit": 9}),
+        (
+            {"algorithm": "sliding_window_log", "limit": 9, "window": 1},
+            "9 in any 1 s",
+            {"limit": 9, "memory_bytes_most": 450},
+        ),
         ({"algorithm": "sliding_window_counter", "limit": 9, "window": 1}, "9 in any 1 s", {"window_ms": 1000}),
         (
             {"algorithm": "concurrency", "limit": 9, "lease": "30s"},
