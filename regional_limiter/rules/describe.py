@@ -9,7 +9,6 @@ from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS, flo
 from regional_limiter.rules.faults import Faults
 from regional_limiter.rules.numbers import amount_field, asked_rate
 
-
 _LOG_BYTES = 300
 _LOG_ENTRY_BYTES = 15
 
