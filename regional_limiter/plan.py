@@ -17,7 +17,8 @@ from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key
 from regional_limiter.model.rule import Distribution, MeasuredCost, Rule, RuleSet, Scope
 from regional_limiter.model.share import SHARE_UNITS
-from regional_limiter.rules import Match, Matcher
+from regional_limiter.rules import Matcher
+from regional_limiter.rules.normal import normalised
 from regional_limiter.rules.values import number_of
 from regional_limiter.store.base import BucketCall, Sharing
 
@@ -38,12 +39,11 @@ class DomainRules:
     regions: int
     largest_share: int
     names: frozenset[str] = field(init=False)
-    """The attributes that matter to this set: others change nothing in a plan."""
+    """The attributes that matter to a plan.  One that only measures a cost does not: it is read for each check."""
 
     def __post_init__(self) -> None:
         names = {condition.attribute for rule in self.rule_set.rules for condition in rule.match}
         names.update(name for rule in self.rule_set.rules for name in rule.key)
-        names.update(rule.cost.attribute for rule in self.rule_set.rules if isinstance(rule.cost, MeasuredCost))
         # Defaults and what is known of a subject only matter as what rules match, or as keys.
         names.update(name for subject in self.rule_set.subjects for name in subject.where)
         object.__setattr__(self, "names", frozenset(names))
@@ -92,6 +92,13 @@ class Step:
             )
         return call
 
+    def measured(self, attributes: Mapping[str, str]) -> Step:
+        """The same step at the cost that its rule reads off ``attributes``.  Raises InvalidCheck naming one."""
+        cost = self.rule.cost
+        if isinstance(cost, int):
+            return self
+        return Step(self.rule, self._domain, self.key, self.key_hash, _measured(self.rule, cost, attributes))
+
     def cost_of(self, cost: int) -> int:
         """What the rule charges for a check of ``cost``; 0 peeks at every rule.  Raises InvalidCheck."""
         if cost == 0:
@@ -126,15 +133,19 @@ class Plan:
         "_as_asked",
         "_base",
         "_base_version",
+        "_met",
         "blocked",
         "generation",
         "groups",
+        "measures",
         "steps",
         "unlimited",
     )
 
     def __init__(self, met: Sequence[Step], base_version: int, base: int, generation: int) -> None:
         """``met``: the steps of all matching rules."""
+        self._met = met
+        self.measures = any(isinstance(step.rule.cost, MeasuredCost) for step in met)
         self.blocked = next((step for step in met if step.rule.blocked), None)
         limiting = [step for step in met if not step.rule.unlimited] if self.blocked is None else []
         self.steps = steps = tuple(limiting)
@@ -144,6 +155,11 @@ class Plan:
         self.groups = engine.groups([step.key for step in steps]) if steps else []
         self._base_version = base_version
         self._base = base
+
+    def measured(self, attributes: Mapping[str, str]) -> Plan:
+        """The same plan at the costs that its rules read off ``attributes``.  Raises InvalidCheck naming one."""
+        met = [step.measured(attributes) for step in self._met]
+        return Plan(met, self._base_version, self._base, self.generation)
 
     def calls(self, cost: int) -> list[BucketCall]:
         """A call for each step.  Raises InvalidCheck when a rule makes the cost too large."""
@@ -191,7 +207,10 @@ class Planner:
         self.generation += 1
 
     def plan(self, check: Check) -> Plan:
-        """Raises RulesUnavailable when the domain has rules, none of which could be taken."""
+        """Raises RulesUnavailable when the domain has rules, none of which could be taken.
+
+        Raises InvalidCheck when a rule measures its cost by an attribute that is no number.
+        """
         domain = self._domains.get(check.domain)
         if domain is None:
             return self._make(check)
@@ -208,7 +227,7 @@ class Planner:
                 self._plans, self._bytes = {}, 0
             self._plans[identity] = plan
             self._bytes += size
-        return plan
+        return plan.measured(domain.matcher.complete(check.attributes)) if plan.measures else plan
 
     def _make(self, check: Check) -> Plan:
         domain = self._domains.get(check.domain)
@@ -220,21 +239,17 @@ class Planner:
             for match in domain.matcher.match(attributes):
                 key = bucket_key(match.rule, match.attributes, self._secret)
                 key_hash = blake2b(key.encode(), digest_size=8, key=self._secret[:64]).digest()
-                steps.append(Step(match.rule, domain, key, key_hash, _measured(match)))
+                steps.append(Step(match.rule, domain, key, key_hash))
         return Plan(steps, self._base_version, self._bases.get(check.domain, 0), self.generation)
 
 
-def _measured(match: Match) -> int | None:
-    """The cost that the rule reads off an attribute.  Raises InvalidCheck naming the attribute."""
-    cost = match.rule.cost
-    if isinstance(cost, int):
-        return None
-    text = match.attributes.get(cost.attribute)
+def _measured(rule: Rule, cost: MeasuredCost, attributes: Mapping[str, str]) -> int:
+    text = attributes.get(cost.attribute)
     if text is None:
         return cost.at_least
-    number = number_of(text)
+    number = number_of(normalised(text, dict(rule.normalise).get(cost.attribute, ())))
     if number is None or not 0 <= number <= MAX_COST * cost.per:
-        expected = f"a number from 0 to {MAX_COST * cost.per}, by which rule {match.rule.id} measures its cost"
+        expected = f"a number from 0 to {MAX_COST * cost.per}, by which rule {rule.id} measures its cost"
         raise InvalidCheck(cost.attribute, expected)
     return max(cost.at_least, ceil(Fraction(number) / cost.per))
 
