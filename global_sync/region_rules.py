@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from global_sync.rulebook import RulesFold
-from regional_limiter.model.keys import rule_of
+from regional_limiter.model.keys import identity_of, plain_identity, rule_of
 from regional_limiter.model.rule import Rate, Rule
 from regional_limiter.node_files import replace_file
 from regional_limiter.rules import KnownSet, Source, encode_blob, read_blob
@@ -28,6 +28,7 @@ class RegionRules:
         self._blob = b""
         self._sets: Mapping[str, KnownSet] = {}
         self._rules: dict[tuple[str, str], Rule] = {}
+        self._overridden: dict[tuple[str, str, str], Rule] = {}
         self.version = -1
         self.refused = 0
 
@@ -69,6 +70,12 @@ class RegionRules:
         self._rules = {
             (domain, rule.id): rule for domain, known in read.sets.items() for rule in known.rule_set.rules
         }
+        self._overridden = {
+            (domain, rule, plain_identity(key)): override.in_force
+            for domain, known in read.sets.items()
+            for rule, by_key in known.rule_set.overrides.items()
+            for key, override in by_key.items()
+        }
         self._blob, self.version = encode_blob(read.version, read.in_force), read.version
         return True
 
@@ -76,9 +83,14 @@ class RegionRules:
         return self._blob
 
     def refill_of(self, key: str) -> Rate | None:
-        """The refill of the rule that a bucket key belongs to; None when it is gone or has none."""
+        """The refill of the rule that a bucket key belongs to; None when it is gone or has none.
+
+        An override of a key that is hashed is not seen here: such a key's wants are out of proportion by as much
+        as the override changes its refill, which moves no more than its share.
+        """
         try:
-            rule = self._rules.get(rule_of(key))
+            name = rule_of(key)
+            rule = self._overridden.get((*name, identity_of(key))) or self._rules.get(name)
         except ValueError:  # no bucket key
             return None
         return rule.refill if rule else None

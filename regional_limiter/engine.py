@@ -20,6 +20,17 @@ CALLS_AT_ONCE = 16
 NO_RULE = Answer(True, Reason.NO_RULE, None, None, 0, 0, None, False)
 """No rule matched."""
 
+
+def unlimited(rule: str) -> Answer:
+    """Only rules without a limit matched, ``rule`` the first of them."""
+    return Answer(True, Reason.OK, None, None, 0, 0, rule, False)
+
+
+def blocked(rule: str) -> Answer:
+    """``rule`` denies this key whatever it has left, and no wait helps."""
+    return Answer(False, Reason.BLOCKED, 0, 0, None, 0, rule, False)
+
+
 _FOREVER = float("inf")
 
 

@@ -212,13 +212,13 @@ class Limiter:
     async def _decide(self, check: Check, cost: int, request_id: str | None) -> Answer:
         plan = self._planner.plan(check)
         if not plan.steps:
-            return engine.NO_RULE
+            return self._answer_without_store(plan, cost)
         calls = plan.calls(cost)
         asked_us = monotonic_ns() // 1000
         # Only where one rule decides alone: of several, each has to say how long its own wait is.
         alone = cost > 0 and request_id is None and len(calls) == 1
         if alone and (denial := self._denials.verdict(calls[0], asked_us)) is not None:
-            return self._answer(plan, calls, [denial])
+            return self._answer(plan, cost, calls, [denial])
         outcomes = await self._ask_all(plan, calls, request_id)
         verdicts: list[Verdict | None] = [None] * len(calls)
         decided: list[list[int]] = []
@@ -244,11 +244,20 @@ class Limiter:
             self._denials.remember(calls[0], complete[0], asked_us)
         if cost > 0 and len(plan.groups) > 1 and not all(verdict.allowed for verdict in complete):
             self._give_back(decided, calls, complete, request_id)
-        return self._answer(plan, calls, complete)
+        return self._answer(plan, cost, calls, complete)
 
-    def _answer(self, plan: Plan, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> Answer:
-        if calls[0].cost > 0:
+    def _answer_without_store(self, plan: Plan, cost: int) -> Answer:
+        if cost > 0:
+            self._count_unlimited(plan, cost)
+            if (blocked := plan.blocked) is not None:
+                self._rule_totals.add(blocked.name, allowed=False, cost=blocked.cost_of(cost), degraded=False)
+        return plan.answer_without_store()
+
+    def _answer(self, plan: Plan, cost: int, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> Answer:
+        if cost > 0:
             self._count(plan, calls, verdicts)
+            if plan.unlimited and all(verdict.allowed for verdict in verdicts):
+                self._count_unlimited(plan, cost)
         return engine.combine(
             [
                 RuleVerdict(
@@ -327,6 +336,10 @@ class Limiter:
         if cause not in self._degraded and len(self._degraded) >= CAUSES_MOST:
             cause = "other"
         self._degraded[cause] = self._degraded.get(cause, 0) + 1
+
+    def _count_unlimited(self, plan: Plan, cost: int) -> None:
+        for step in plan.unlimited:
+            self._rule_totals.add(step.name, allowed=True, cost=step.cost_of(cost), degraded=False)
 
     def _count(self, plan: Plan, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> None:
         """A rule counts as allowing only what it was charged for: what another rule denied is no use of it.

@@ -5,18 +5,22 @@ The same attributes lead to the same plan until rules or bases change, so plans 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from hashlib import blake2b
+from math import ceil
 
 from regional_limiter import engine
 from regional_limiter.algorithms.registry import ALGORITHMS
-from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Check
+from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key
-from regional_limiter.model.rule import Distribution, Rule, RuleSet, Scope
+from regional_limiter.model.rule import Distribution, MeasuredCost, Rule, RuleSet, Scope
 from regional_limiter.model.share import SHARE_UNITS, left_over
 from regional_limiter.rules import Matcher
+from regional_limiter.rules.normal import normalised
+from regional_limiter.rules.values import number_of
 from regional_limiter.store.base import BucketCall, Sharing
 
 ATTRIBUTES_MOST = 64
@@ -37,7 +41,7 @@ class DomainRules:
     largest_share: int
     region: str = ""
     names: frozenset[str] = field(init=False)
-    """The attributes that matter to this set: others change nothing in a plan."""
+    """The attributes that matter to a plan.  One that only measures a cost does not: it is read for each check."""
 
     def __post_init__(self) -> None:
         names = {condition.attribute for rule in self.rule_set.rules for condition in rule.match}
@@ -48,12 +52,30 @@ class DomainRules:
 
 
 class Step:
-    """One rule that a check meets, and the bucket that it meets it in."""
+    """One rule that a check meets, as it is for its key, and the bucket that it meets it in.
 
-    __slots__ = ("_call", "_domain", "_has_holders", "key", "key_hash", "name", "rule", "sharing")
+    ``measured``: the cost that the rule reads off the check's attributes; None where it goes by the check's cost.
+    """
 
-    def __init__(self, rule: Rule, domain: DomainRules, key: str, key_hash: bytes) -> None:
+    __slots__ = (
+        "_added",
+        "_call",
+        "_domain",
+        "_has_holders",
+        "_measured",
+        "key",
+        "key_hash",
+        "name",
+        "rule",
+        "sharing",
+    )
+
+    def __init__(
+        self, rule: Rule, domain: DomainRules, key: str, key_hash: bytes, measured: int | None = None
+    ) -> None:
         self.rule = rule
+        self._measured = measured
+        self._added = rule.cost if isinstance(rule.cost, int) else 0
         self.key = key
         self.key_hash = key_hash
         self.name = f"{rule.domain}/{rule.id}"
@@ -95,6 +117,28 @@ class Step:
             )
         return call
 
+    def measured(self, attributes: Mapping[str, str]) -> Step:
+        """The same step at the cost that its rule reads off ``attributes``.  Raises InvalidCheck naming one."""
+        cost = self.rule.cost
+        if isinstance(cost, int):
+            return self
+        return Step(self.rule, self._domain, self.key, self.key_hash, _measured(self.rule, cost, attributes))
+
+    def cost_of(self, cost: int) -> int:
+        """What the rule charges for a check of ``cost``; 0 peeks at every rule.  Raises InvalidCheck."""
+        if cost == 0:
+            return 0
+        if self._measured is not None:
+            return self._measured
+        if cost + self._added > MAX_COST:
+            raise InvalidCheck("cost", f"at most {MAX_COST} with the {self._added} that rule {self.rule.id} adds")
+        return cost + self._added
+
+    @property
+    def costs_as_asked(self) -> bool:
+        """Whether the rule charges what the check says, neither more nor less."""
+        return self._added == 0 and self._measured is None
+
     def _extra(self, base: int) -> int:
         """What rounding left over of a static limit in whole units, while the bases are those of the rules."""
         domain = self._domain
@@ -114,21 +158,58 @@ def _sharing(rule: Rule) -> Sharing:
 class Plan:
     """The steps of a check in the order of the set, and their places grouped by call.
 
-    ``generation``: which rules and bases it was made from; see :attr:`Planner.generation`.
+    ``steps``: of the rules that limit.  ``unlimited``: of those that only count.  ``blocked``: the step whose rule
+    denies this key outright; nothing else is asked or charged then.  ``generation``: which rules and bases it was
+    made from; see :attr:`Planner.generation`.
     """
 
-    __slots__ = ("_base", "_base_version", "generation", "groups", "steps")
+    __slots__ = (
+        "_as_asked",
+        "_base",
+        "_base_version",
+        "_met",
+        "blocked",
+        "generation",
+        "groups",
+        "measures",
+        "steps",
+        "unlimited",
+    )
 
-    def __init__(self, steps: tuple[Step, ...], base_version: int, base: int, generation: int) -> None:
-        self.steps = steps
+    def __init__(self, met: Sequence[Step], base_version: int, base: int, generation: int) -> None:
+        """``met``: the steps of all matching rules."""
+        self._met = met
+        self.measures = any(isinstance(step.rule.cost, MeasuredCost) for step in met)
+        self.blocked = next((step for step in met if step.rule.blocked), None)
+        limiting = [step for step in met if not step.rule.unlimited] if self.blocked is None else []
+        self.steps = steps = tuple(limiting)
+        self.unlimited = tuple(step for step in met if step.rule.unlimited) if self.blocked is None else ()
+        self._as_asked = all(step.costs_as_asked for step in steps)
         self.generation = generation
         self.groups = engine.groups([step.key for step in steps]) if steps else []
         self._base_version = base_version
         self._base = base
 
+    def measured(self, attributes: Mapping[str, str]) -> Plan:
+        """The same plan at the costs that its rules read off ``attributes``.  Raises InvalidCheck naming one."""
+        met = [step.measured(attributes) for step in self._met]
+        return Plan(met, self._base_version, self._base, self.generation)
+
     def calls(self, cost: int, holder: str = "") -> list[BucketCall]:
-        """``holder``: who takes or gives back, for rules of a kind that has holders."""
-        return [step.call(cost, self._base_version, self._base, holder) for step in self.steps]
+        """A call for each step.  ``holder``: who takes or gives back, for rules of a kind that has holders.
+
+        Raises InvalidCheck when a rule makes the cost too large.
+        """
+        version, base = self._base_version, self._base
+        if self._as_asked:
+            return [step.call(cost, version, base, holder) for step in self.steps]
+        return [step.call(step.cost_of(cost), version, base, holder) for step in self.steps]
+
+    def answer_without_store(self) -> Answer:
+        """What a check is answered that meets no rule that limits."""
+        if self.blocked is not None:
+            return engine.blocked(self.blocked.rule.id)
+        return engine.unlimited(self.unlimited[0].rule.id) if self.unlimited else engine.NO_RULE
 
 
 class Planner:
@@ -164,7 +245,10 @@ class Planner:
         self.generation += 1
 
     def plan(self, check: Check) -> Plan:
-        """Raises RulesUnavailable when the domain has rules, none of which could be taken."""
+        """Raises RulesUnavailable when the domain has rules, none of which could be taken.
+
+        Raises InvalidCheck when a rule measures its cost by an attribute that is no number.
+        """
         domain = self._domains.get(check.domain)
         if domain is None:
             return self._make(check)
@@ -181,7 +265,7 @@ class Planner:
                 self._plans, self._bytes = {}, 0
             self._plans[identity] = plan
             self._bytes += size
-        return plan
+        return plan.measured(domain.matcher.complete(check.attributes)) if plan.measures else plan
 
     def _make(self, check: Check) -> Plan:
         domain = self._domains.get(check.domain)
@@ -190,11 +274,22 @@ class Planner:
         steps: list[Step] = []
         if domain is not None:
             attributes = domain.matcher.complete(check.attributes)
-            for rule in domain.matcher.match(attributes):
-                key = bucket_key(rule, attributes, self._secret)
+            for match in domain.matcher.match(attributes):
+                key = bucket_key(match.rule, match.attributes, self._secret)
                 key_hash = blake2b(key.encode(), digest_size=8, key=self._secret[:64]).digest()
-                steps.append(Step(rule, domain, key, key_hash))
-        return Plan(tuple(steps), self._base_version, self._bases.get(check.domain, 0), self.generation)
+                steps.append(Step(match.rule, domain, key, key_hash))
+        return Plan(steps, self._base_version, self._bases.get(check.domain, 0), self.generation)
+
+
+def _measured(rule: Rule, cost: MeasuredCost, attributes: Mapping[str, str]) -> int:
+    text = attributes.get(cost.attribute)
+    if text is None:
+        return cost.at_least
+    number = number_of(normalised(text, dict(rule.normalise).get(cost.attribute, ())))
+    if number is None or not 0 <= number <= MAX_COST * cost.per:
+        expected = f"a number from 0 to {MAX_COST * cost.per}, by which rule {rule.id} measures its cost"
+        raise InvalidCheck(cost.attribute, expected)
+    return max(cost.at_least, ceil(Fraction(number) / cost.per))
 
 
 def validate(check: Check) -> None:

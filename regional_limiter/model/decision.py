@@ -16,6 +16,7 @@ class Reason(StrEnum):
     LIMITED = "limited"
     EXCEEDS_CAPACITY = "exceeds_capacity"
     ZERO_LIMIT = "zero_limit"
+    BLOCKED = "blocked"
     STORE_UNAVAILABLE = "store_unavailable"
 
 

@@ -8,7 +8,7 @@ of a deployment: a key means the same everywhere, and is also the name under whi
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from urllib.parse import quote
 
@@ -32,11 +32,16 @@ def _part(value: str | None) -> str:
     return _ABSENT if value is None else quote(value, safe="")
 
 
+def plain_identity(values: Sequence[str | None]) -> str:
+    """The end of a bucket key by the values of its rule's key, unless the rule hashes it or it is long."""
+    return ",".join(map(_part, values))
+
+
 def bucket_key(rule: Rule, attributes: Mapping[str, str], secret: bytes) -> str:
     """The key of the rule's bucket for these attributes (the same string in every region)."""
-    parts = [_part(attributes.get(name)) for name in rule.key]
-    first = f"{rule.key[0]}={parts[0]}" if rule.key else f"rule={rule.id}"
-    identity = ",".join(parts)
+    values = [attributes.get(name) for name in rule.key]
+    first = f"{rule.key[0]}={_part(values[0])}" if rule.key else f"rule={rule.id}"
+    identity = plain_identity(values)
     if rule.hash_key or len(identity) > _LONGEST_PLAIN_IDENTITY:
         identity = "#" + _digest(secret, identity, 16)
     return f"rl:{{{_tag(secret, f'{rule.domain}/{first}')}}}:{rule.domain}/{rule.id}:{identity}"
@@ -45,6 +50,11 @@ def bucket_key(rule: Rule, attributes: Mapping[str, str], secret: bytes) -> str:
 def tag_of(key: str) -> str:
     """The hash tag of a bucket key: buckets with the same tag live in the same slot."""
     return key[4 : key.index("}")]
+
+
+def identity_of(key: str) -> str:
+    """The end of a bucket key, which names the identity within its rule."""
+    return key[key.index("}") + 2 :].partition(":")[2]
 
 
 def rule_of(key: str) -> tuple[str, str]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
+from ipaddress import IPv4Network, IPv6Network
 
 from regional_limiter.model.share import SHARE_UNITS, floor_of
 
@@ -64,13 +66,60 @@ class CalendarWindow:
     zone: str = "UTC"
 
 
+Network = IPv4Network | IPv6Network
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One attribute of ``match``: the value must equal one of ``exact`` or fit one of ``wildcards``."""
+    """One attribute of ``match``, by texts, networks, or a range of numbers.
+
+    Texts: the value must equal one of ``exact`` or fit one of ``wildcards``.  ``negated``: it must do neither; a
+    check that does not have the attribute meets that too.  ``networks``: the value must be an address in one of
+    them.  ``low`` and ``high``: it must be a number from the one to the other, both included; None: no bound.
+    """
 
     attribute: str
     exact: frozenset[str] = frozenset()
     wildcards: tuple[str, ...] = ()
+    negated: bool = False
+    networks: tuple[Network, ...] = ()
+    low: Decimal | None = None
+    high: Decimal | None = None
+
+    @property
+    def is_range(self) -> bool:
+        return self.low is not None or self.high is not None
+
+
+class NormalForm(StrEnum):
+    TRIM = "trim"
+    LOWER = "lower"
+    NFC = "nfc"
+    PATH = "path"
+    ADDRESS = "address"
+    ADDRESS_64 = "address_64"
+
+
+class Priority(StrEnum):
+    CRITICAL = "critical"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+class Shed(StrEnum):
+    """What a check is told that is shed under overload."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCost:
+    """A cost read off a number: ``attribute`` / ``per``, rounded up, at least ``at_least`` (>= 1)."""
+
+    attribute: str
+    per: int = 1
+    at_least: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +128,12 @@ class Rule:
 
     ``capacity`` is tokens (the buckets, gcra), requests a window (the windows) or slots (concurrency).  ``refill``
     is set for token_bucket, gcra and leaky_bucket (its leak); ``window_ms`` for the windows, or ``calendar`` for
-    fixed_window; ``lease_ms`` for concurrency; ``queue`` only for leaky_bucket.  ``source`` is the rule as its
-    author wrote it.
+    fixed_window; ``lease_ms`` for concurrency; ``queue`` only for leaky_bucket.
+
+    ``stop``: where this rule matches, later ones do not apply.  ``unlimited``: it counts and never limits, and may
+    have no numbers (capacity 0).  ``blocked``: it denies (only by an override).  ``cost``: what the rule adds to
+    the cost of a check, or how it measures the cost instead.  ``normalise``: the normal forms in which the rule
+    sees attributes.  ``source`` is the rule as its author wrote it.
     """
 
     id: str
@@ -100,8 +153,23 @@ class Rule:
     charge_denied: bool = False
     hash_key: bool = False
     headers: bool = True
+    stop: bool = False
+    unlimited: bool = False
+    blocked: bool = False
+    priority: Priority = Priority.NORMAL
+    shed: Shed = Shed.ALLOW
+    cost: int | MeasuredCost = 0
+    normalise: tuple[tuple[str, tuple[NormalForm, ...]], ...] = ()
     description: str = ""
     source: Mapping[str, object] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One key of one rule that has other numbers, none, or no access.  ``in_force``: the rule as it is for it."""
+
+    in_force: Rule
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +184,9 @@ class Subject:
 class RuleSet:
     """All rules of one domain, taken whole.
 
-    ``bases``: base share per region (sums to 10,000).  ``source`` is the document as parsed, for export.
+    ``bases``: base share per region (sums to 10,000).  ``overrides``: by the id of the rule, then by the values of
+    its key attributes, in their order and in the rule's normal forms.  ``source`` is the document as parsed, for
+    export.
     """
 
     domain: str
@@ -125,6 +195,7 @@ class RuleSet:
     defaults: Mapping[str, str]
     subjects: tuple[Subject, ...]
     rules: tuple[Rule, ...]
+    overrides: Mapping[str, Mapping[tuple[str, ...], Override]] = field(default_factory=dict)
     source: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     def largest_share(self, region: str) -> int:

@@ -6,19 +6,21 @@ text -> :mod:`text` -> document -> :mod:`parse` -> RuleSet -> :mod:`compile` -> 
 
 from regional_limiter.rules.blob import Blob, KnownSet, Source, encode_blob, read_blob
 from regional_limiter.rules.compile import compile_rules
-from regional_limiter.rules.describe import describe, largest_cost
-from regional_limiter.rules.match import Matcher
+from regional_limiter.rules.describe import describe, largest_cost, limit_in_words
+from regional_limiter.rules.match import Match, Matcher
 from regional_limiter.rules.parse import parse, parse_document, with_rule, without_rule
 
 __all__ = [
     "Blob",
     "KnownSet",
+    "Match",
     "Matcher",
     "Source",
     "compile_rules",
     "describe",
     "encode_blob",
     "largest_cost",
+    "limit_in_words",
     "parse",
     "parse_document",
     "read_blob",

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import re
 
+from regional_limiter.model.rule import Algorithm
+
 MAX_DOCUMENT_BYTES = 2**20
 MAX_RULES = 10_000
 MAX_SUBJECTS = 10_000
 MAX_SUBJECT_SHAPES = 32
 """Different sets of attributes that subjects are found by: each costs every check one look-up."""
+MAX_OVERRIDES = 10_000
+MAX_MULTIPLY = 1_000_000
+MAX_NORMAL_FORMS = 8
+MAX_VIEWS = 32
+"""Different normal forms of attributes in one set: a check has each of them worked out."""
 MAX_REGIONS = 64
 MAX_WEIGHT = 1_000_000
 MAX_TEXT_BYTES = 1024
@@ -24,14 +31,32 @@ MAX_KEY_ATTRIBUTES = 16
 MAX_CAPACITY = 900_000_000_000
 """Times 10,000 share units it still stays below 2^53."""
 MAX_SPAN_MS = 366 * 86_400_000
+MAX_LEASE_MS = 86_400_000
+MAX_ENTRIES = {Algorithm.SLIDING_WINDOW_LOG: 10_000, Algorithm.CONCURRENCY: 10_000}
+"""Of what a bucket keeps one entry for each: it is read and written with every check."""
 
 NAME = re.compile(r"[a-z0-9._-]{1,64}", re.ASCII)
 NAME_EXPECTED = "1 to 64 of a-z, 0-9, dot, underscore and hyphen"
 ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 ATTRIBUTE_EXPECTED = "a letter or underscore, then at most 63 letters, digits, underscores, dots and hyphens"
 
-SET_FIELDS = ("domain", "regions", "defaults", "subjects", "rules")
-SET_NOT_BUILT = ("floor", "addresses", "overrides")
+SET_FIELDS = ("domain", "regions", "defaults", "subjects", "overrides", "rules")
+SET_NOT_BUILT = ("floor", "addresses")
+
+OVERRIDE_FIELDS = (
+    "rule",
+    "key",
+    "multiply",
+    "capacity",
+    "refill",
+    "refill_per_second",
+    "leak",
+    "limit",
+    "unlimited",
+    "block",
+    "why",
+)
+OVERRIDE_NOT_BUILT = ("until",)
 
 RULE_FIELDS = (
     "id",
@@ -42,8 +67,11 @@ RULE_FIELDS = (
     "capacity",
     "refill",
     "refill_per_second",
+    "leak",
+    "queue",
     "limit",
     "window",
+    "lease",
     "scope",
     "distribution",
     "on_store_failure",
@@ -51,30 +79,18 @@ RULE_FIELDS = (
     "charge_denied",
     "hash_key",
     "headers",
-)
-RULE_NOT_BUILT = (
-    "home",
+    "stop",
+    "unlimited",
     "priority",
     "shed",
     "cost",
     "normalise",
+)
+RULE_NOT_BUILT = (
+    "home",
     "split",
     "canary",
-    "stop",
-    "unlimited",
-    "leak",
-    "queue",
-    "lease",
-)
-ALGORITHMS_NOT_BUILT = (
-    "leaky_bucket",
-    "gcra",
-    "sliding_window_counter",
-    "sliding_window_log",
-    "concurrency",
 )
 DISTRIBUTIONS_NOT_BUILT = ("home",)
 MODES = ("enforce",)
 MODES_NOT_BUILT = ("shadow", "soft")
-CONDITIONS_NOT_BUILT = ("cidr", "min", "max", "not")
-WINDOWS_NOT_BUILT = ("calendar", "zone")

@@ -1,16 +1,19 @@
 """Which rules match a check, without looking at those that cannot.
 
-A rule is filed under one of its conditions, the one that fewest rules share: by exact value, or by the plain text
-before the first or after the last ``*``.  Where a drawer holds many rules, they are filed again by their next
-condition.  What the drawers of a check hold is then compared in full; see ``compile.py``.
+A rule is filed under one of its conditions, the one that fewest rules share: by exact value, by the plain text
+before the first or after the last ``*``, by network, or by range.  Where a drawer holds many rules, they are filed
+again by their next condition.  What the drawers of a check hold is then compared in full; see ``compile.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from regional_limiter.model.rule import Condition, Rule
+from regional_limiter.model.rule import Override, Rule
+from regional_limiter.rules.index import Prefixes, Ranges, Span
+from regional_limiter.rules.values import Seen, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,49 +44,76 @@ class Wildcard:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Protocol):
     """One condition, ready to compare."""
 
-    attribute: str
+    def passes(self, seen: Seen) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TextComparison:
+    view: View
     exact: frozenset[str]
     wildcards: tuple[Wildcard, ...]
+    negated: bool
 
-    @classmethod
-    def of(cls, condition: Condition) -> Comparison:
-        return cls(condition.attribute, condition.exact, tuple(Wildcard.of(text) for text in condition.wildcards))
-
-    def passes(self, attributes: Mapping[str, str]) -> bool:
-        value = attributes.get(self.attribute)
+    def passes(self, seen: Seen) -> bool:
+        value = seen.text(self.view)
         if value is None:
-            return False
-        return value in self.exact or any(wildcard.fits(value) for wildcard in self.wildcards)
+            return self.negated
+        fits = value in self.exact or any(wildcard.fits(value) for wildcard in self.wildcards)
+        return fits is not self.negated
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class NetworkComparison:
+    view: View
+    networks: Prefixes[bool]
+
+    def passes(self, seen: Seen) -> bool:
+        address = seen.address(self.view)
+        return address is not None and self.networks.holds(address)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeComparison:
+    view: View
+    span: Span
+
+    def passes(self, seen: Seen) -> bool:
+        number = seen.number(self.view)
+        return number is not None and self.span[0] <= number <= self.span[1]
+
+
+@dataclass(frozen=True, slots=True)
 class Drawers:
-    """The drawers of one attribute, each holding a further cabinet."""
+    """The drawers of one view of an attribute, each holding a further cabinet.
 
-    exact: dict[str, Cabinet] = field(default_factory=dict)
-    prefix: dict[str, Cabinet] = field(default_factory=dict)
-    suffix: dict[str, Cabinet] = field(default_factory=dict)
-    prefix_lengths: tuple[int, ...] = ()
-    suffix_lengths: tuple[int, ...] = ()
+    ``suffixes`` are filed backwards.
+    """
 
-    def open(self, value: str) -> Iterator[Cabinet]:
-        """Every drawer that ``value`` may be filed in."""
+    view: View
+    exact: Mapping[str, Cabinet]
+    prefixes: Prefixes[Cabinet]
+    suffixes: Prefixes[Cabinet]
+    networks: Prefixes[Cabinet]
+    ranges: Ranges[Cabinet] | None
+
+    def open(self, seen: Seen) -> Iterator[Cabinet]:
+        """Every drawer that the check's value may be filed in."""
+        value = seen.text(self.view)
+        if value is None:
+            return
         if (cabinet := self.exact.get(value)) is not None:
             yield cabinet
-        for length in self.prefix_lengths:
-            if length > len(value):
-                break
-            if (cabinet := self.prefix.get(value[:length])) is not None:
-                yield cabinet
-        for length in self.suffix_lengths:
-            if length > len(value):
-                break
-            if (cabinet := self.suffix.get(value[len(value) - length :])) is not None:
-                yield cabinet
+        if self.prefixes:
+            yield from self.prefixes.of(value)
+        if self.suffixes:
+            yield from self.suffixes.of(value[::-1])
+        if self.networks and (address := seen.address(self.view)) is not None:
+            yield from self.networks.of(address)
+        if self.ranges is not None and (number := seen.number(self.view)) is not None:
+            yield from self.ranges.of(number)
 
 
 @dataclass(slots=True)
@@ -91,15 +121,50 @@ class Cabinet:
     """Rules that lie here by themselves, by their place in the set, and those filed by an attribute."""
 
     loose: list[int] = field(default_factory=list)
-    by_attribute: dict[str, Drawers] = field(default_factory=dict)
+    by_attribute: dict[str, list[Drawers]] = field(default_factory=dict)
 
-    def collect(self, attributes: Mapping[str, str], found: set[int]) -> None:
+    def collect(self, seen: Seen, found: set[int]) -> None:
         found.update(self.loose)
-        for name, drawers in self.by_attribute.items():
-            value = attributes.get(name)
-            if value is not None:
-                for cabinet in drawers.open(value):
-                    cabinet.collect(attributes, found)
+        filed, attributes = self.by_attribute, seen.attributes
+        fewer = filed if len(filed) <= len(attributes) else attributes
+        for name in fewer:
+            for drawers in filed.get(name, ()):
+                for cabinet in drawers.open(seen):
+                    cabinet.collect(seen, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A rule that applies to a check.
+
+    ``rule``: as it is in force for this check's key, after overrides.  ``attributes``: as this rule sees them, in
+    its normal forms.
+    """
+
+    rule: Rule
+    attributes: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRule:
+    """``overrides``: by the values of the rule's key."""
+
+    rule: Rule
+    comparisons: Sequence[Comparison]
+    overrides: Mapping[tuple[str, ...], Override]
+
+    def seen_as(self, seen: Seen) -> Match:
+        rule, attributes = self.rule, seen.attributes
+        if rule.normalise:
+            normal = {view[0]: seen.text(view) for view in rule.normalise}
+            attributes = {**attributes, **{name: text for name, text in normal.items() if text is not None}}
+        if self.overrides:
+            values = tuple(attributes.get(name) for name in rule.key)
+            # A key with an attribute that the check lacks has no override: no override can name it.
+            override = self.overrides.get(values)  # type: ignore[arg-type]
+            if override is not None:
+                rule = override.in_force
+        return Match(rule, attributes)
 
 
 class Matcher:
@@ -107,29 +172,38 @@ class Matcher:
 
     def __init__(
         self,
-        rules: tuple[Rule, ...],
+        rules: Sequence[CompiledRule],
         cabinet: Cabinet,
         defaults: Mapping[str, str],
         subjects: Mapping[tuple[str, ...], Mapping[tuple[str, ...], tuple[int, Mapping[str, str]]]],
     ) -> None:
-        self.rules = rules
-        self._comparisons = tuple(tuple(Comparison.of(condition) for condition in rule.match) for rule in rules)
+        self._rules = tuple(rules)
         self._cabinet = cabinet
         self._defaults = dict(defaults)
         self._subjects = subjects
 
-    def match(self, attributes: Mapping[str, str]) -> tuple[Rule, ...]:
-        """Every rule that matches, in the order of the set.  ``attributes`` as ``complete`` returns them."""
-        return tuple(
-            self.rules[index]
-            for index in self.candidates(attributes)
-            if all(comparison.passes(attributes) for comparison in self._comparisons[index])
-        )
+    def match(self, attributes: Mapping[str, str]) -> tuple[Match, ...]:
+        """Every rule that applies, in the order of the set, up to the first that stops the search.
+
+        ``attributes`` as ``complete`` returns them.
+        """
+        seen = Seen(attributes)
+        matches = []
+        for place in self._candidates(seen):
+            compiled = self._rules[place]
+            if all(comparison.passes(seen) for comparison in compiled.comparisons):
+                matches.append(compiled.seen_as(seen))
+                if compiled.rule.stop:
+                    break
+        return tuple(matches)
 
     def candidates(self, attributes: Mapping[str, str]) -> list[int]:
         """The places of the rules that ``match`` compares in full: what a check costs."""
+        return self._candidates(Seen(attributes))
+
+    def _candidates(self, seen: Seen) -> list[int]:
         found: set[int] = set()
-        self._cabinet.collect(attributes, found)
+        self._cabinet.collect(seen, found)
         return sorted(found)
 
     def complete(self, attributes: Mapping[str, str]) -> dict[str, str]:

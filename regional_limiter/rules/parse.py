@@ -13,6 +13,7 @@ from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.model.rule import Rule, RuleSet, Subject
 from regional_limiter.model.share import bases_by_weight
 from regional_limiter.rules import grammar
+from regional_limiter.rules.conditions import values_in
 from regional_limiter.rules.faults import Faults, shown
 from regional_limiter.rules.fields import (
     below,
@@ -23,6 +24,7 @@ from regional_limiter.rules.fields import (
     read_mapping,
     read_name,
 )
+from regional_limiter.rules.overrides import read_overrides
 from regional_limiter.rules.rule import read_rule
 from regional_limiter.rules.text import Format, read_with_faults
 
@@ -56,6 +58,9 @@ def _parse(document: object, faults: Faults) -> RuleSet:
     if "rules" not in fields:
         faults.add("rules", "missing: a list of rules, which may be empty")
     rules = _read_rules(faults, fields.get("rules", []), domain, known_regions)
+    overrides = read_overrides(
+        faults, fields.get("overrides", []), {rule.id: rule for rule in rules}, _ids_in(fields), known_regions
+    )
     faults.raise_if_any()
     return RuleSet(
         domain=domain,
@@ -64,6 +69,7 @@ def _parse(document: object, faults: Faults) -> RuleSet:
         defaults=defaults,
         subjects=subjects,
         rules=rules,
+        overrides=overrides,
         source=deepcopy(fields),
     )
 
@@ -89,9 +95,14 @@ def with_rule(document: object, rule_id: str, source: object) -> dict[str, objec
 
 
 def without_rule(document: object, rule_id: str) -> dict[str, object]:
-    """The document without its rule ``rule_id`` (an equal document when it has none)."""
+    """The document without its rule ``rule_id`` and the overrides of it (an equal document when it has none)."""
     changed, rules = _copy_with_rules(document)
     changed["rules"] = [known for known in rules if not _has_id(known, rule_id)]
+    overrides = changed.get("overrides")
+    if isinstance(overrides, list):
+        changed["overrides"] = [
+            known for known in overrides if not (isinstance(known, dict) and known.get("rule") == rule_id)
+        ]
     return changed
 
 
@@ -170,6 +181,13 @@ def _read_subjects(faults: Faults, value: object) -> tuple[Subject, ...]:
     return tuple(subjects)
 
 
+def _ids_in(fields: dict[str, object]) -> set[str]:
+    """The ids that the document gives its rules, also to faulty ones."""
+    rules = fields.get("rules")
+    ids = [rule.get("id") for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
+    return {name for name in ids if isinstance(name, str)}
+
+
 def _read_rules(faults: Faults, value: object, domain: str, regions: int | None) -> tuple[Rule, ...]:
     rules = []
     first_place: dict[str, str] = {}
@@ -182,7 +200,10 @@ def _read_rules(faults: Faults, value: object, domain: str, regions: int | None)
         rule = read_rule(faults, place, item, domain, regions)
         if rule is not None:
             rules.append(rule)
-            values += sum(len(condition.exact) + len(condition.wildcards) for condition in rule.match)
+            values += sum(map(values_in, rule.match))
+    views = {view for rule in rules for view in rule.normalise}
+    if len(views) > grammar.MAX_VIEWS:
+        faults.add("rules", f"at most {grammar.MAX_VIEWS} different normal forms of attributes, not {len(views)}")
     if values > grammar.MAX_MATCH_VALUES_OF_SET:
         faults.add("rules", f"at most {grammar.MAX_MATCH_VALUES_OF_SET:,} values to match in all, not {values:,}")
     return tuple(rules)

@@ -14,47 +14,92 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from regional_limiter.model.rule import Rate
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS
-from regional_limiter.rules.faults import Faults, shown
-from regional_limiter.rules.fields import NOT_BUILT
-from regional_limiter.rules.grammar import MAX_SPAN_MS, WINDOWS_NOT_BUILT
+from regional_limiter.rules.faults import Faults, nearest, shown
+from regional_limiter.rules.grammar import MAX_SPAN_MS
 
 _ROOM = LARGEST_EXACT_INTEGER - 2**43
 _LONGEST_PERIOD_MS = 2**39
 """17 years: a bucket's packed state has 5 bytes for it."""
 _LARGEST_ERROR = Fraction(1, 1_000_000)
-_UNITS_MS = {"s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "day": 86_400_000}
+_DAY_MS = 86_400_000
+_UNITS_MS = {"s": 1000, "min": 60_000, "h": 3_600_000, "d": _DAY_MS, "day": _DAY_MS}
 _SPAN = re.compile(r"([0-9]{1,9}) ?(s|min|h|d|day)", re.ASCII)
+_ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}", re.ASCII)
+_NO_ZONES = ("localtime", "posixrules", "Factory", "posix", "right")
+"""Names that mean another zone on each machine, and folders of copies, one of which counts leap seconds."""
 _REFILL = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?/ ?(?:([0-9]{1,9}) ?)?(s|min|h|d|day)", re.ASCII)
 _REFILL_EXPECTED = 'tokens per span, such as "10/s", "100/min", "5/h", "1/day" or "100/90s"'
-_WINDOW_EXPECTED = 'a span such as "60s", "5min", "1h" or "1d", or a number of seconds'
+WINDOW_EXPECTED = 'a span such as "60s", "5min", "1h" or "1d", or a number of seconds'
+LEASE_EXPECTED = 'a span such as "30s" or "5min", or a number of seconds'
 ZERO_REFILL = "0 never refills: for a limit that always denies say capacity: 0 with any refill"
 
 
-def read_window_ms(faults: Faults, place: str, value: object) -> int:
-    """A window's length in milliseconds: whole seconds, at most 366 days."""
-    if isinstance(value, dict) and any(name in WINDOWS_NOT_BUILT for name in value):
-        faults.add(place, f"a calendar window is {NOT_BUILT}: write {_WINDOW_EXPECTED}")
-        return 1000
+def read_span_ms(faults: Faults, place: str, value: object, most_ms: int, expected: str = WINDOW_EXPECTED) -> int:
+    """A span in milliseconds: whole seconds, at most ``most_ms``."""
     span_ms = 0
     if type(value) is int:
         span_ms = value * 1000
     elif isinstance(value, str) and (parts := _SPAN.fullmatch(value)):
         span_ms = int(parts[1]) * _UNITS_MS[parts[2]]
     else:
-        faults.add(place, f"must be {_WINDOW_EXPECTED}, not {shown(value)}")
+        faults.add(place, f"must be {expected}, not {shown(value)}")
         return 1000
-    if not 0 < span_ms <= MAX_SPAN_MS:
-        faults.add(place, f"must be from 1 second to 366 days, not {shown(value)}")
+    if not 0 < span_ms <= most_ms:
+        days = most_ms // _DAY_MS
+        faults.add(place, f"must be from 1 second to {days} day{'s' if days > 1 else ''}, not {shown(value)}")
         return 1000
     return span_ms
 
 
-def read_refill(faults: Faults, place: str, value: object) -> Fraction | None:
+def read_zone(faults: Faults, place: str, value: object) -> str:
+    """An IANA time zone that this machine knows."""
+    if isinstance(value, str) and _is_zone(value):
+        return value
+    close = _nearest_zone(value) if isinstance(value, str) and not faults.full else None
+    hint = f"; did you mean {close}?" if close else ""
+    faults.add(place, f"must be a time zone such as UTC or Europe/Berlin, not {shown(value)}{hint}")
+    return "UTC"
+
+
+def _is_zone(name: str) -> bool:
+    # "localtime" and the like are another zone on each machine, and "right/…" counts leap seconds.
+    if not _ZONE.fullmatch(name) or name.partition("/")[0] in (
+        "localtime",
+        "posixrules",
+        "Factory",
+        "posix",
+        "right",
+    ):
+        return False
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
+@cache
+def _zones() -> Mapping[str, str]:
+    """Every zone by its name in lower case: a search of the disk, so once, and only for a hint."""
+    return {name.lower(): name for name in available_timezones() if _is_zone(name)}
+
+
+def _nearest_zone(word: str) -> str | None:
+    word, zones = word[:64].lower(), _zones()
+    city = next((zone for zone in sorted(zones) if zone.rpartition("/")[2] == word), None)
+    close = word if word in zones else city or nearest(word, zones)
+    return zones[close] if close else None
+
+
+def read_rate(faults: Faults, place: str, value: object) -> Fraction | None:
     """``10/s`` as a fraction of tokens over milliseconds."""
     parts = _REFILL.fullmatch(value) if isinstance(value, str) else None
     if parts is None:
@@ -85,6 +130,19 @@ def read_refill_per_second(faults: Faults, place: str, value: object) -> Fractio
         faults.add(place, ZERO_REFILL if tokens == 0 else "must be above 0")
         return None
     return tokens / 1000
+
+
+def read_decimal(faults: Faults, place: str, value: object, most: int) -> Fraction | None:
+    """A whole or decimal number above 0, exactly as it was written."""
+    number = None
+    if type(value) is int:
+        number = Fraction(value)
+    elif isinstance(value, float) and math.isfinite(value):
+        number = Fraction(Decimal(repr(value)))
+    if number is None or not 0 < number <= most:
+        faults.add(place, f"must be a number above 0 and at most {most:,}, not {shown(value)}")
+        return None
+    return number
 
 
 def largest_period_ms(rate: Fraction, capacity: int) -> int:

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
+from enum import StrEnum
+from typing import TypeVar
 
-from regional_limiter.model.rule import Algorithm, Condition, Distribution, OnStoreFailure, Rate, Rule, Scope
+from regional_limiter.model.decision import MAX_COST
+from regional_limiter.model.rule import (
+    Algorithm,
+    Distribution,
+    MeasuredCost,
+    NormalForm,
+    OnStoreFailure,
+    Priority,
+    Rule,
+    Scope,
+    Shed,
+)
 from regional_limiter.rules import grammar
+from regional_limiter.rules.conditions import read_match
 from regional_limiter.rules.faults import Faults, shown
 from regional_limiter.rules.fields import (
     NOT_BUILT,
@@ -20,13 +33,10 @@ from regional_limiter.rules.fields import (
     read_text,
     read_word,
 )
-from regional_limiter.rules.quantities import (
-    hold_rate,
-    largest_capacity,
-    read_refill,
-    read_refill_per_second,
-    read_window_ms,
-)
+from regional_limiter.rules.numbers import ADAPTIVE, NUMBER_FIELDS, Numbers, amount_field, read_numbers
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+_MEASURED_EXPECTED = "{attribute: size, per: 1024}, which measures it"
 
 
 def read_rule(faults: Faults, place: str, value: object, domain: str, regions: int | None) -> Rule | None:
@@ -39,28 +49,31 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
     name = read_name(faults, below(place, "id"), fields.get("id"), grammar.NAME, grammar.NAME_EXPECTED)
     description = read_text(faults, below(place, "description"), fields.get("description", ""))
     read_word(faults, below(place, "mode"), fields.get("mode", "enforce"), grammar.MODES, grammar.MODES_NOT_BUILT)
-    match = _read_match(faults, below(place, "match"), fields.get("match", {}))
+    forms = _read_normalise(faults, below(place, "normalise"), fields.get("normalise", {}))
+    match = read_match(faults, below(place, "match"), fields.get("match", {}), forms)
     key = _read_key(faults, below(place, "key"), fields.get("key", ["client_key"]))
-    algorithm = read_choice(
-        faults,
-        below(place, "algorithm"),
-        fields.get("algorithm", "token_bucket"),
-        Algorithm,
-        Algorithm.TOKEN_BUCKET,
-        grammar.ALGORITHMS_NOT_BUILT,
-    )
-    capacity, refill, window_ms = _read_numbers(faults, place, fields, algorithm)
-    scope, distribution = _read_scope(faults, place, fields, algorithm, capacity, regions)
-    on_store_failure = read_choice(
-        faults,
-        below(place, "on_store_failure"),
-        fields.get("on_store_failure", "local"),
-        OnStoreFailure,
-        OnStoreFailure.LOCAL,
-    )
-    charge_denied = read_flag(faults, below(place, "charge_denied"), fields.get("charge_denied", False))
-    hash_key = read_flag(faults, below(place, "hash_key"), fields.get("hash_key", False))
-    headers = read_flag(faults, below(place, "headers"), fields.get("headers", True))
+    cost = _read_cost(faults, below(place, "cost"), fields.get("cost", 0))
+
+    def flag(field: str, default: bool) -> bool:
+        return read_flag(faults, below(place, field), fields.get(field, default))
+
+    def choice(field: str, default: _Choice) -> _Choice:
+        return read_choice(faults, below(place, field), fields.get(field, default.value), type(default), default)
+
+    stop, unlimited = flag("stop", False), flag("unlimited", False)
+    before_algorithm = faults.count
+    algorithm = choice("algorithm", Algorithm.TOKEN_BUCKET)
+    algorithm_known = faults.count == before_algorithm
+    has_numbers = not unlimited or not fields.keys().isdisjoint(NUMBER_FIELDS)
+    numbers = read_numbers(faults, place, fields, algorithm) if algorithm_known and has_numbers else Numbers()
+    scope, distribution = _read_scope(faults, place, fields, algorithm, numbers.capacity, regions)
+    on_store_failure = choice("on_store_failure", OnStoreFailure.LOCAL)
+    charge_denied, hash_key, headers = flag("charge_denied", False), flag("hash_key", False), flag("headers", True)
+    priority, shed = choice("priority", Priority.NORMAL), choice("shed", Shed.ALLOW)
+    if charge_denied and algorithm is Algorithm.CONCURRENCY:
+        faults.add(below(place, "charge_denied"), "a denied check holds no slot of a concurrency rule: take it out")
+    for attribute in forms.keys() - {condition.attribute for condition in match} - set(key):
+        faults.add(below(below(place, "normalise"), attribute), "neither match nor key names this attribute")
     if faults.count > before:
         return None
     return Rule(
@@ -69,56 +82,25 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
         match=match,
         key=key,
         algorithm=algorithm,
-        capacity=capacity,
-        refill=refill,
-        window_ms=window_ms,
+        **numbers._asdict(),
         scope=scope,
         distribution=distribution,
         on_store_failure=on_store_failure,
         charge_denied=charge_denied,
         hash_key=hash_key,
         headers=headers,
+        stop=stop,
+        unlimited=unlimited,
+        priority=priority,
+        shed=shed,
+        cost=cost,
+        normalise=tuple(forms.items()),
         description=description,
         source=fields,
     )
 
 
-# ---- whom it matches, what a bucket belongs to
-
-
-def _read_match(faults: Faults, place: str, value: object) -> tuple[Condition, ...]:
-    mapping = read_mapping(faults, place, value)
-    if len(mapping) > grammar.MAX_MATCH_ATTRIBUTES:
-        faults.add(place, f"at most {grammar.MAX_MATCH_ATTRIBUTES} attributes, not {len(mapping)}")
-        return ()
-    return tuple(_read_condition(faults, below(place, name), name, item) for name, item in mapping.items())
-
-
-def _read_condition(faults: Faults, place: str, attribute: str, value: object) -> Condition:
-    if not grammar.ATTRIBUTE.fullmatch(attribute):
-        faults.add(place, f"an attribute is named by {grammar.ATTRIBUTE_EXPECTED}")
-    if isinstance(value, dict):
-        for name in value:
-            word = NOT_BUILT if name in grammar.CONDITIONS_NOT_BUILT else "unknown"
-            faults.add(below(place, str(name)), f"{word}: a condition is text, with * as wildcard, or a list of it")
-        if not value:
-            faults.add(place, "must be text, with * as wildcard, or a list of it, not an empty mapping")
-        return Condition(attribute)
-    if isinstance(value, list):
-        if not value:
-            faults.add(place, "an empty list matches nothing: name a value, or leave the attribute out")
-        items = read_list(faults, place, value, grammar.MAX_MATCH_VALUES)
-        values = [read_text(faults, f"{place}[{index}]", item) for index, item in enumerate(items)]
-    else:
-        values = [read_text(faults, place, value)]
-    for text in values:
-        if text.count("*") > grammar.MAX_STARS:
-            faults.add(place, f"at most {grammar.MAX_STARS} wildcards in one text, in {shown(text)}")
-    return Condition(
-        attribute,
-        exact=frozenset(text for text in values if "*" not in text),
-        wildcards=tuple(dict.fromkeys(text for text in values if "*" in text)),
-    )
+# ---- what a bucket belongs to
 
 
 def _read_key(faults: Faults, place: str, value: object) -> tuple[str, ...]:
@@ -132,57 +114,48 @@ def _read_key(faults: Faults, place: str, value: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-# ---- numbers
+# ---- how it sees a check
 
 
-def _read_numbers(
-    faults: Faults, place: str, fields: dict[str, object], algorithm: Algorithm
-) -> tuple[int, Rate | None, int | None]:
-    """(capacity, refill, window_ms) by the algorithm's own fields; another algorithm's fields are faults."""
-    bucket = ("capacity", "refill", "refill_per_second")
-    window = ("limit", "window")
-    takes, foreign = (bucket, window) if algorithm is Algorithm.TOKEN_BUCKET else (window, bucket)
-    for name in foreign:
-        if name in fields:
-            says = "capacity and refill" if takes is bucket else "limit and window"
-            faults.add(below(place, name), f"a {algorithm} takes {says}")
-    number = takes[0]
-    capacity = 0
-    if number in fields:
-        capacity = read_integer(faults, below(place, number), fields[number], 0, grammar.MAX_CAPACITY)
-    else:
-        faults.add(below(place, number), f"missing: a {algorithm} needs it")
-    if algorithm is Algorithm.FIXED_WINDOW:
-        if "window" not in fields:
-            faults.add(below(place, "window"), f"missing: a {algorithm} needs it")
-            return capacity, None, None
-        return capacity, None, read_window_ms(faults, below(place, "window"), fields["window"])
-    asked = asked_rate(faults, place, fields)
-    if asked is None:
-        return capacity, None, None
-    rate = hold_rate(asked, capacity)
-    if rate is None:
-        name = "refill" if "refill" in fields else "refill_per_second"
-        most = largest_capacity(asked)
-        hint = f"a capacity of at most {most:,}, or " if most > 0 else ""
-        faults.add(
-            below(place, name),
-            f"with capacity {capacity:,} this rate cannot be held exactly below 2^53:"
-            f" choose {hint}a rate of few digits over a short span",
+def _read_normalise(faults: Faults, place: str, value: object) -> dict[str, tuple[NormalForm, ...]]:
+    """Normal forms by attribute, in the order in which they are applied."""
+    forms: dict[str, tuple[NormalForm, ...]] = {}
+    for name, words in read_mapping(faults, place, value).items():
+        at = below(place, name)
+        if not grammar.ATTRIBUTE.fullmatch(name):
+            faults.add(at, f"an attribute is named by {grammar.ATTRIBUTE_EXPECTED}")
+        if words == []:
+            faults.add(at, f"names no normal form: {', '.join(NormalForm)}")
+        forms[name] = tuple(
+            read_choice(faults, f"{at}[{index}]", item, NormalForm, NormalForm.TRIM)
+            for index, item in enumerate(read_list(faults, at, words, grammar.MAX_NORMAL_FORMS))
         )
-    return capacity, rate, None
+    return forms
 
 
-def asked_rate(faults: Faults, place: str, fields: dict[str, object]) -> Fraction | None:
-    """The refill as its author wrote it, in tokens over milliseconds."""
-    if "refill" in fields and "refill_per_second" in fields:
-        faults.add(below(place, "refill_per_second"), "refill is given too: keep one of them")
-    if "refill" in fields:
-        return read_refill(faults, below(place, "refill"), fields["refill"])
-    if "refill_per_second" in fields:
-        return read_refill_per_second(faults, below(place, "refill_per_second"), fields["refill_per_second"])
-    faults.add(below(place, "refill"), "missing: a token_bucket needs refill or refill_per_second")
-    return None
+def _read_cost(faults: Faults, place: str, value: object) -> int | MeasuredCost:
+    if not isinstance(value, dict):
+        if type(value) is not int or not 0 <= value <= MAX_COST:
+            faults.add(
+                place,
+                f"must be a whole number from 0 to {MAX_COST:,}, which is added to the cost of a check,"
+                f" or {_MEASURED_EXPECTED}, not {shown(value)}",
+            )
+            return 0
+        return value
+    fields = read_mapping(faults, place, value)
+    check_fields(faults, place, fields, ("attribute", "per", "at_least"), ())
+    name = read_name(
+        faults,
+        below(place, "attribute"),
+        fields.get("attribute"),
+        grammar.ATTRIBUTE,
+        f"an attribute: {grammar.ATTRIBUTE_EXPECTED}",
+    )
+    per = read_integer(faults, below(place, "per"), fields.get("per", 1), 1, MAX_COST)
+    return MeasuredCost(
+        name, per, read_integer(faults, below(place, "at_least"), fields.get("at_least", 1), 1, MAX_COST)
+    )
 
 
 # ---- over which regions
@@ -213,15 +186,23 @@ def _read_scope(
         if "distribution" in fields:
             faults.add(at, "only a rule of scope: global is distributed")
         return scope, distribution
-    if algorithm is Algorithm.FIXED_WINDOW and distribution is Distribution.ADAPTIVE:
-        faults.add(at, f"an adaptive fixed_window is {NOT_BUILT}: say distribution: static")
+    if distribution is Distribution.ADAPTIVE and algorithm not in ADAPTIVE:
+        if algorithm is Algorithm.FIXED_WINDOW:
+            faults.add(at, f"an adaptive fixed_window is {NOT_BUILT}: say distribution: static")
+        else:
+            faults.add(at, f"a {algorithm} cannot be adaptive: say distribution: static (home is {NOT_BUILT})")
     if regions == 0:
         faults.add(below(place, "scope"), "a global rule needs the set's regions")
-    elif regions is not None and 0 < capacity < regions:
-        number = "capacity" if algorithm is Algorithm.TOKEN_BUCKET else "limit"
+    else:
+        check_for_regions(faults, below(place, amount_field(algorithm)), capacity, regions)
+    return scope, distribution
+
+
+def check_for_regions(faults: Faults, place: str, capacity: int, regions: int | None) -> None:
+    """A global limit must leave each region something (``regions`` None: their number is not known)."""
+    if regions is not None and 0 < capacity < regions:
         faults.add(
-            below(place, number),
+            place,
             f"{capacity} over {regions} regions leaves some with none:"
             f" at least {regions}, or scope: region (distribution: home is {NOT_BUILT})",
         )
-    return scope, distribution

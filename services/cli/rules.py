@@ -51,9 +51,10 @@ def apply(
     else:
         typer.echo(f"accepted: domain {body['domain']}, version {body['version']}, {len(rule_set.rules)} rules")
     for rule in body.get("rules", []):
-        refill = rule["loaded"].get("refill", {})
-        if refill.get("exact") is False:
-            held = f"{refill['tokens']:,} per {refill['period_ms']:,} ms"
+        loaded = rule["loaded"]
+        rate = loaded.get("refill") or loaded.get("leak") or {}
+        if rate.get("exact") is False:
+            held = f"{rate['tokens']:,} per {rate['period_ms']:,} ms"
             say(f"{rule['id']}: holds the nearest lower rate that stays exact, {held}")
 
 
@@ -99,10 +100,11 @@ def list_rules(
         loaded = rule["loaded"]
         scope = loaded["scope"] + (f", {loaded['distribution']}" if "distribution" in loaded else "")
         match = (
-            "; ".join(f"{name}: {', '.join(values)}" for name, values in loaded["match"].items()) or "everything"
+            "; ".join(f"{name}: {_condition_words(value)}" for name, value in loaded["match"].items())
+            or "everything"
         )
         key = ", ".join(loaded["key"]) or "one bucket"
-        table.add_row(rule["id"], limit_words(loaded), scope, key, match, str(rule["version"]))
+        table.add_row(rule["id"], loaded["in_words"], scope, key, match, str(rule["version"]))
     stdout().print(table)
 
 
@@ -137,11 +139,13 @@ def delete(
     typer.echo(f"removed: {rule_id} of domain {domain}, version {answer.json()['version']}")
 
 
-def limit_words(loaded: dict[str, Any]) -> str:
-    """The numbers of a rule in words: ``20, then 10/s`` or ``100 in 60 s``."""
-    if "window_ms" in loaded:
-        return f"{loaded['limit']:,} in {loaded['window_ms'] / 1000:g} s"
-    return f"{loaded['capacity']:,}, then {loaded['refill']['per_second']:,.6g}/s"
+def _condition_words(condition: Any) -> str:
+    """``a, b``; ``cidr 10.0.0.0/8``; ``min 1, max 9``; ``not a, b``."""
+    if isinstance(condition, list):
+        return ", ".join(map(str, condition))
+    if isinstance(condition, dict):
+        return ", ".join(f"{name} {_condition_words(value)}" for name, value in condition.items())
+    return str(condition)
 
 
 def _get(control: str | None, path: str, **options: Any) -> dict[str, Any]:

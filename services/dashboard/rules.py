@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regional_limiter.model.rule import Distribution, Rule, Scope
+from regional_limiter.rules import limit_in_words
 from services.accepted_rules import Book
 
 
@@ -54,7 +55,7 @@ def rules_shown(book: Book) -> list[RuleShown]:
                     domain=domain,
                     id=rule.id,
                     description=rule.description,
-                    limit=limit_words(rule, per_s),
+                    limit=limit_words(rule),
                     rate_per_s=per_s,
                     is_global=is_global,
                     adaptive=is_global and rule.distribution is Distribution.ADAPTIVE,
@@ -65,18 +66,7 @@ def rules_shown(book: Book) -> list[RuleShown]:
     return shown
 
 
-def limit_words(rule: Rule, per_s: float | None) -> str:
-    """``100 at once and 50/s, for each client_key over all regions together``."""
-    if per_s is None:
-        numbers = f"{rule.capacity:,} in {(rule.window_ms or 0) / 1000:,g} s"
-    else:
-        numbers = f"{rule.capacity:,} at once and {_rate(per_s)}"
+def limit_words(rule: Rule) -> str:
+    """``100 at once, then 50/s, for each client_key, over all regions``."""
     whom = f"for each {' and '.join(rule.key)}" if rule.key else "for all together"
-    return f"{numbers}, {whom}" + (", over all regions" if rule.scope is Scope.GLOBAL else "")
-
-
-def _rate(per_s: float) -> str:
-    for unit, seconds in (("s", 1), ("min", 60), ("h", 3600), ("day", 86_400)):
-        if per_s * seconds >= 1:
-            return f"{per_s * seconds:,.4g}/{unit}"
-    return f"{per_s * 86_400:.3g}/day"
+    return f"{limit_in_words(rule)}, {whom}" + (", over all regions" if rule.scope is Scope.GLOBAL else "")

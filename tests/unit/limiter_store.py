@@ -99,8 +99,8 @@ def rule(rule_id: str, **fields: Any) -> dict[str, Any]:
     return {"id": rule_id, "match": {}, "key": ["client_key"], "capacity": 10, "refill": "1/s", **fields}
 
 
-def blob_of(*rules: dict[str, Any], version: int = 1, domain: str = "default") -> bytes:
-    document = {"domain": domain, "regions": {"us": 1, "eu": 1}, "rules": list(rules)}
+def blob_of(*rules: dict[str, Any], version: int = 1, domain: str = "default", **of_set: Any) -> bytes:
+    document = {"domain": domain, "regions": {"us": 1, "eu": 1}, "rules": list(rules), **of_set}
     return json.dumps({"version": version, "sets": {domain: {"version": version, "document": document}}}).encode()
 
 

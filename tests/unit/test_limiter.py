@@ -84,6 +84,56 @@ async def test_a_peek_costs_nothing_and_names_no_request(tmp_path: Path) -> None
     assert store.beats[-1].usage == {}
 
 
+# ---- rules that do not limit, costs
+
+
+async def test_a_blocked_key_asks_nobody_and_is_counted_as_denied(tmp_path: Path) -> None:
+    store = FakeStore()
+    blob = blob_of(rule("a"), rule("b"), overrides=[{"rule": "a", "key": {"client_key": "alice"}, "block": True}])
+    async with running(store, tmp_path, blob) as limiter:
+        denied, peeked, other = (
+            await limiter.check(check()),
+            await limiter.peek(check()),
+            await limiter.check(check("b")),
+        )
+        await limiter.refund(check())
+    assert (denied.allowed, denied.reason, denied.retry_after_ms) == (False, Reason.BLOCKED, None)
+    assert (peeked.reason, other.allowed, store.refunds) == (Reason.BLOCKED, True, [])
+    assert [len(calls) for calls, _ in store.checks] == [2]
+    usage = store.beats[-1].usage["default/a"]
+    assert (usage.denied, usage.denied_cost, usage.allowed) == (1, 1, 1)
+
+
+async def test_an_unlimited_rule_counts_what_passes_and_never_limits(tmp_path: Path) -> None:
+    store = FakeStore({"a": deny()})
+    free = {"id": "free", "match": {}, "key": ["client_key"], "unlimited": True, "cost": 4}
+    blob = blob_of(free, rule("a", match={"tier": "x"}))
+    async with running(store, tmp_path, blob) as limiter:
+        answer = await limiter.check(check())
+        await limiter.peek(check())
+        limited = await limiter.check(check(attributes={"tier": "x"}))
+    assert (answer.allowed, answer.reason, answer.rule) == (True, Reason.OK, "free")
+    assert (answer.limit, answer.remaining, answer.verdicts) == (None, None, ())
+    assert (limited.allowed, limited.rule) == (False, "a")
+    usage = store.beats[-1].usage["default/free"]
+    assert (usage.allowed, usage.allowed_cost, usage.denied) == (1, 5, 0)
+
+
+async def test_a_rule_is_charged_refunded_and_counted_at_its_own_cost(tmp_path: Path) -> None:
+    store = FakeStore()
+    blob = blob_of(rule("a", cost=5), rule("b"), rule("c", cost={"attribute": "size", "per": 10}))
+    async with running(store, tmp_path, blob) as limiter:
+        await limiter.check(check(cost=2, attributes={"size": "95"}))
+        await limiter.refund(check(cost=2, attributes={"size": "95"}))
+        with pytest.raises(InvalidCheck):
+            await limiter.check(check(attributes={"size": "big"}))
+        with pytest.raises(InvalidCheck):
+            await limiter.check(check(cost=2**31 - 1))
+    assert [[call.cost for call in calls] for calls, _ in store.checks] == [[7, 2, 10]]
+    assert [[call.cost for call in calls] for calls, _ in store.refunds] == [[7, 2, 10]]
+    assert store.beats[-1].usage["default/a"].allowed_cost == 7
+
+
 # ---- denials that are remembered
 
 

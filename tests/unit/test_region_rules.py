@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from global_sync.region_rules import RegionRules
+from regional_limiter.model.keys import bucket_key
+from regional_limiter.model.rule import Rate
+from regional_limiter.rules import Source, encode_blob, parse_document
 
 
 def part(domain: str, version: int, *rules: dict[str, Any]) -> bytes:
@@ -53,3 +56,19 @@ def test_one_wrong_domain_stops_no_other_and_keeps_its_old_set(tmp_path: Path) -
     }
     assert (handed["version"], rules.version, rules.refused) == (4, 4, 1)
     assert (tmp_path / "rules.json").read_bytes() == rules.blob()
+
+
+def test_the_demand_of_an_overridden_key_is_held_against_its_own_refill(tmp_path: Path) -> None:
+    document = {
+        "domain": "a",
+        "rules": [{**rule(10), "key": ["client_key", "ip"]}],
+        "overrides": [{"rule": "a", "key": {"client_key": "x:1", "ip": "::1"}, "multiply": 10}],
+    }
+    (tmp_path / "rules.json").write_bytes(encode_blob(1, {"a": Source(1, document)}))
+    rules = RegionRules(tmp_path / "rules.json")
+    rules.load()
+    known = parse_document(document).rules[0]
+    key = bucket_key(known, {"client_key": "x:1", "ip": "::1"}, b"secret")
+    other = bucket_key(known, {"client_key": "x:1"}, b"secret")
+    assert (rules.refill_of(key), rules.refill_of(other)) == (Rate(1, 100), Rate(1, 1000))
+    assert rules.refill_of("no key") is None

@@ -64,7 +64,7 @@ def test_what_is_applied_is_listed_and_exported_as_it_was_written(tmp_path: Path
     assert "accepted: domain shop, version" in stdout
     code, stdout, _ = run("rules", "list", "--domain", "shop")
     assert code == 0
-    assert "20, then 10/s" in stdout
+    assert "20 at once, then 10/s" in stdout
     code, stdout, stderr = run("rules", "export", "--domain", "shop")
     assert code == 0
     assert yaml.safe_load(stdout) == yaml.safe_load(GOOD)

@@ -76,7 +76,7 @@ def test_rules_are_in_a_frame_only_when_they_have_changed() -> None:
     world.rules()
     first = world.tick()
     assert [rule["limit"] for rule in first["rules"]] == [
-        "100 at once and 1.5/s, for each client_key, over all regions",
+        "100 at once, then 1.5/s, for each client_key, over all regions",
         "5 in 60 s, for all together",
     ]
     assert "rules" not in world.tick()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regional_limiter.rules import Source, encode_blob, read_blob
+from regional_limiter.rules import Source, encode_blob, parse_document, read_blob
 
 
 def document(domain: str = "default", capacity: int = 10, **more: Any) -> dict[str, Any]:
@@ -74,3 +74,49 @@ def test_an_empty_blob_has_no_rules() -> None:
 def test_the_source_travels_as_it_was_written() -> None:
     read = read_blob(encode_blob(7, {"a": Source(7, document("a"))}), {})
     assert read.sets["a"].source == Source(7, document("a"))
+
+
+def test_everything_that_a_set_says_travels() -> None:
+    whole = {
+        "domain": "a",
+        "regions": {"us": 2, "eu": 1},
+        "defaults": {"tier": "free"},
+        "subjects": [{"client_key": "acme", "set": {"tier": "gold"}}],
+        "overrides": [
+            {"rule": "first", "key": {"client_key": "é"}, "multiply": 2.5, "why": "launch"},
+            {"rule": "first", "key": {"client_key": "b"}, "block": True},
+            {"rule": "first", "key": {"client_key": "c"}, "unlimited": True},
+        ],
+        "rules": [
+            {
+                "id": "first",
+                "match": {
+                    "ip": {"cidr": ["203.0.113.0/24", "2001:db8::/32"]},
+                    "size": {"min": 0.1, "max": 65536},
+                    "country": {"not": ["DE", "A*"]},
+                    "resource": ["GET /*", "x"],
+                },
+                "normalise": {"resource": ["trim"], "client_key": ["trim", "lower"]},
+                "capacity": 5,
+                "refill_per_second": 0.5,
+                "stop": True,
+                "priority": "low",
+                "shed": "deny",
+                "cost": {"attribute": "size", "per": 1024},
+            },
+            {"id": "q", "algorithm": "leaky_bucket", "capacity": 5, "leak": "1/s", "queue": True, "cost": 3},
+            {
+                "id": "m",
+                "algorithm": "fixed_window",
+                "limit": 5,
+                "window": {"calendar": "month", "zone": "Asia/Tokyo"},
+            },
+            {"id": "c", "algorithm": "concurrency", "limit": 5, "lease": "30s"},
+            {"id": "free", "unlimited": True},
+        ],
+    }
+    known = read_blob(encode_blob(7, {"a": Source(7, whole)}), {}).sets["a"]
+    assert known.rule_set == parse_document(whole)
+    again = read_blob(encode_blob(7, {"a": known.source}), {}).sets["a"]
+    assert again.rule_set == known.rule_set
+    assert again.rule_set.overrides["first"]["é",].in_force.capacity == 12

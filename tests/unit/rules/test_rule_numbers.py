@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,3 +107,51 @@ def test_the_loaded_rule_shows_what_each_region_can_pass() -> None:
     assert set(shown["regions"]) == {"a", "b", "c"}  # type: ignore[call-overload]
     for rule in rule_set.rules:
         assert json.loads(json.dumps(describe(rule, rule_set, "a")))["id"] == rule.id
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words", "shown"),
+    [
+        ({"algorithm": "gcra", "capacity": 20, "refill": "10/s"}, "20 at once, then 10/s", {"capacity": 20}),
+        ({"algorithm": "leaky_bucket", "capacity": 9, "leak": "5/min"}, "9 at once, then 5/min", {"queue": False}),
+        (
+            {"algorithm": "leaky_bucket", "capacity": 9, "leak": "1/day", "queue": True},
+            "9 waiting, 1/day let through",
+            {"queue": True},
+        ),
+        ({"algorithm": "fixed_window", "limit": 1000, "window": "1min"}, "1,000 in 60 s", {"window_ms": 60_000}),
+        (
+            {"algorithm": "fixed_window", "limit": 9, "window": {"calendar": "month", "zone": "Europe/Berlin"}},
+            "9 a month (Europe/Berlin)",
+            {"window": {"calendar": "month", "zone": "Europe/Berlin"}},
+        ),
+        (
+            {"algorithm": "sliding_window_log", "limit": 9, "window": 1},
+            "9 in any 1 s",
+            {"limit": 9, "memory_bytes_most": 450},
+        ),
+        ({"algorithm": "sliding_window_counter", "limit": 9, "window": 1}, "9 in any 1 s", {"window_ms": 1000}),
+        (
+            {"algorithm": "concurrency", "limit": 9, "lease": "30s"},
+            "9 at the same time, each for 30 s at most",
+            {"lease_ms": 30_000, "limit": 9},
+        ),
+    ],
+)
+def test_the_loaded_rule_shows_its_numbers_and_says_them(
+    numbers: dict[str, Any], words: str, shown: dict[str, Any]
+) -> None:
+    rule_set = parse_document({"rules": [{"id": "r", **numbers}]})
+    described = describe(rule_set.rules[0], rule_set)
+    assert described["in_words"] == words
+    assert {name: described[name] for name in shown} == shown
+    assert json.loads(json.dumps(described)) == described
+
+
+@pytest.mark.parametrize(("algorithm", "field"), [("gcra", "refill"), ("leaky_bucket", "leak")])
+def test_every_rate_is_rounded_and_shown_as_a_token_buckets(algorithm: str, field: str) -> None:
+    rule = {"id": "r", "algorithm": algorithm, "capacity": 1_000_000, field: "999983/100003s"}
+    rule_set = parse_document({"rules": [rule]})
+    shown = describe(rule_set.rules[0], rule_set)[field]
+    assert isinstance(shown, dict)
+    assert (shown["exact"], 0 < shown["lower_by_ppm"] <= 1) == (False, True)
