@@ -41,7 +41,7 @@ def test_every_example_is_a_right_set(text: str) -> None:
 def test_the_body_of_the_short_form_is_a_right_rule() -> None:
     (body,) = re.findall(r"-d '(\{.*?\})'", PAGE, re.DOTALL)
     (rule,) = parse_document(with_rule({"rules": []}, "orders-free", json.loads(body))).rules
-    assert rule.capacity == 20
+    assert rule.capacity == 5
 
 
 def test_every_field_has_an_example() -> None:
