@@ -11,10 +11,12 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic_ns, time_ns
+from typing import NamedTuple
 
 from regional_limiter import engine
 from regional_limiter.denials import Denials
@@ -25,7 +27,15 @@ from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
 from regional_limiter.plan import Plan, Planner, validate
-from regional_limiter.store.base import BucketCall, CheckStore, NodeBeat, Sharing, TouchReply
+from regional_limiter.store.base import (
+    BucketCall,
+    CheckStore,
+    Decided,
+    NodeBeat,
+    Sharing,
+    SubmittingStore,
+    TouchReply,
+)
 from regional_limiter.usage import Demand, Totals, is_interesting
 
 _log = logging.getLogger("apportion.node")
@@ -71,12 +81,39 @@ class LimiterStatus:
     demand_dropped: int = 0
 
 
+Done = Callable[[Answer | Exception], None]
+"""Called once with the answer of a check, or with an error that nobody foresaw."""
+
+Outcome = list[Verdict] | Exception
+"""What came of one call to the store: an error is foreseen if it is StoreUnavailable."""
+
+
+class _Asked(NamedTuple):
+    """A check whose rules have been asked for.  ``alone``: one rule, a charge, and no request to know again."""
+
+    plan: Plan
+    calls: Sequence[BucketCall]
+    request_id: str | None
+    asked_us: int
+    alone: bool
+    done: Done
+
+
+def _settle(future: asyncio.Future[Answer], outcome: Answer | Exception) -> None:
+    if future.done():  # whoever asked went away
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
+
+
 class Limiter:
     """Decides checks of one region.
 
     ``secret``: the deployment's key secret.  ``state_dir``: where the node keeps its rules and bases (in a
-    directory of its own).  ``deadline_s``: the most that a check waits for the store, unless that says by
-    ``keeps_time`` that its checks end by a deadline of its own.
+    directory of its own).  ``deadline_s``: the most that a check waits for a store that keeps no deadline of its
+    own (see SubmittingStore).
     """
 
     def __init__(
@@ -96,8 +133,8 @@ class Limiter:
         self._address = address
         self._incarnation = secrets.token_hex(8)
         self._deadline_s = deadline_s
-        # A timer of our own costs a tenth of a check: none where the store has one.
-        self._store_keeps_time = bool(getattr(store, "keeps_time", False))
+        self._submit = store.submit if isinstance(store, SubmittingStore) else self._submit_in_task
+        self._submitted: set[asyncio.Task[None]] = set()
         directory = state_dir / ("node-" + re.sub(r"[^A-Za-z0-9_.-]", "_", node))
         self._rules = NodeRules(region, store, directory, self._rules_changed)
         self._planner = Planner(secret)
@@ -125,6 +162,8 @@ class Limiter:
 
     async def stop(self) -> None:
         """Deliver what is under way and send the last totals.  The store is its maker's to close."""
+        if self._submitted:
+            await asyncio.wait(self._submitted, timeout=self._deadline_s + REFUND_WAIT_S)
         if self._refunding:
             await asyncio.wait(self._refunding, timeout=REFUND_WAIT_S)
         if self._offering is not None:
@@ -179,6 +218,14 @@ class Limiter:
 
     # ---- what callers ask
 
+    def submit(self, check: Check, done: Done) -> None:
+        """:meth:`check` by callback; ``done`` may be called before this returns.
+
+        Raises InvalidCheck and RulesUnavailable, and then never calls ``done``.
+        """
+        validate(check)
+        self._begin(check, check.cost, check.request_id, done)
+
     async def check(self, check: Check) -> Answer:
         """May this happen now?  Charges when it may.  Raises InvalidCheck and RulesUnavailable."""
         validate(check)
@@ -209,16 +256,58 @@ class Limiter:
     # ---- a decision
 
     async def _decide(self, check: Check, cost: int, request_id: str | None) -> Answer:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._begin(check, cost, request_id, partial(_settle, future))
+        return await future
+
+    def _begin(self, check: Check, cost: int, request_id: str | None, done: Done) -> None:
+        """Plan, and ask the store; :meth:`_end` goes on when everything has been answered."""
         plan = self._planner.plan(check)
         if not plan.steps:
-            return engine.NO_RULE
+            done(engine.NO_RULE)
+            return
         calls = plan.calls(cost)
         asked_us = monotonic_ns() // 1000
         # Only where one rule decides alone: of several, each has to say how long its own wait is.
         alone = cost > 0 and request_id is None and len(calls) == 1
         if alone and (denial := self._denials.verdict(calls[0], asked_us)) is not None:
-            return self._answer(plan, calls, [denial])
-        outcomes = await self._ask_all(plan, calls, request_id)
+            done(self._answer(plan, calls, [denial]))
+            return
+        asked = _Asked(plan, calls, request_id, asked_us, alone, done)
+        if len(plan.groups) == 1:
+            self._ask(calls, request_id, partial(self._end_alone, asked))
+            return
+        outcomes: list[Outcome | None] = [None] * len(plan.groups)
+        for place, group in enumerate(plan.groups):
+            decided = partial(self._end_one, asked, outcomes, place)
+            self._ask([calls[i] for i in group], request_id, decided)
+
+    def _ask(self, calls: Sequence[BucketCall], request_id: str | None, decided: Decided) -> None:
+        try:
+            self._submit(calls, request_id, decided)
+        except Exception as error:
+            decided(error)
+
+    def _end_alone(self, asked: _Asked, outcome: Outcome) -> None:
+        self._end(asked, [outcome])
+
+    def _end_one(self, asked: _Asked, outcomes: list[Outcome | None], place: int, outcome: Outcome) -> None:
+        """One of several groups has been answered."""
+        outcomes[place] = outcome
+        complete = [outcome for outcome in outcomes if outcome is not None]
+        if len(complete) == len(outcomes):
+            self._end(asked, complete)
+
+    def _end(self, asked: _Asked, outcomes: Sequence[Outcome]) -> None:
+        """Everything has been answered, or failed.  An error that nobody foresaw is handed on, never an allow."""
+        try:
+            answer: Answer | Exception = self._combine(asked, outcomes)
+        except Exception as error:
+            answer = error
+        asked.done(answer)
+
+    def _combine(self, asked: _Asked, outcomes: Sequence[Outcome]) -> Answer:
+        plan, calls, request_id, asked_us, alone, _ = asked
         verdicts: list[Verdict | None] = [None] * len(calls)
         decided: list[list[int]] = []
         failed: dict[int, bool] = {}
@@ -229,6 +318,8 @@ class Limiter:
                 owing = not outcome.may_have_run and request_id is None
                 failed.update(dict.fromkeys(group, owing))
                 continue
+            if isinstance(outcome, Exception):
+                raise outcome
             decided.append(group)
             for place, verdict in zip(group, outcome, strict=True):
                 verdicts[place] = verdict
@@ -241,7 +332,7 @@ class Limiter:
         # A limit that was raised while the store was asked must not meet the denial of the old one.
         if alone and not complete[0].allowed and plan.generation == self._planner.generation:
             self._denials.remember(calls[0], complete[0], asked_us)
-        if cost > 0 and len(plan.groups) > 1 and not all(verdict.allowed for verdict in complete):
+        if calls[0].cost > 0 and len(plan.groups) > 1 and not all(verdict.allowed for verdict in complete):
             self._give_back(decided, calls, complete, request_id)
         return self._answer(plan, calls, complete)
 
@@ -274,24 +365,23 @@ class Limiter:
                 back = [calls[place] if place in places else replace(calls[place], cost=0) for place in group]
                 self._refund_later(back, request_id)
 
-    async def _ask_all(
-        self, plan: Plan, calls: Sequence[BucketCall], request_id: str | None
-    ) -> list[list[Verdict] | StoreUnavailable]:
-        if len(plan.groups) == 1:
-            return [await self._ask(calls, request_id)]
-        asks = [self._ask([calls[place] for place in group], request_id) for group in plan.groups]
-        return await asyncio.gather(*asks)
+    def _submit_in_task(self, calls: Sequence[BucketCall], request_id: str | None, decided: Decided) -> None:
+        """For a store that only answers by ``await``."""
 
-    async def _ask(self, calls: Sequence[BucketCall], request_id: str | None) -> list[Verdict] | StoreUnavailable:
-        try:
-            if self._store_keeps_time:
-                return await self._store.check(calls, request_id)
-            async with asyncio.timeout(self._deadline_s):
-                return await self._store.check(calls, request_id)
-        except StoreUnavailable as error:
-            return error
-        except TimeoutError:
-            return StoreUnavailable("deadline")
+        async def ask() -> None:
+            outcome: Outcome
+            try:
+                async with asyncio.timeout(self._deadline_s):
+                    outcome = await self._store.check(calls, request_id)
+            except TimeoutError:
+                outcome = StoreUnavailable("deadline")
+            except Exception as error:
+                outcome = error
+            decided(outcome)
+
+        task = asyncio.get_running_loop().create_task(ask())
+        self._submitted.add(task)
+        task.add_done_callback(self._submitted.discard)
 
     def _decide_locally(
         self,

@@ -11,10 +11,10 @@ nodes and agent within a fraction of a second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
@@ -166,6 +166,19 @@ class CheckStore(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+Decided = Callable[[list[Verdict] | Exception], None]
+"""Called once with the verdicts of a check, or with what went wrong: StoreUnavailable, if it was foreseen."""
+
+
+@runtime_checkable
+class SubmittingStore(Protocol):
+    """A store that can also answer a check by callback, and keeps a deadline of its own."""
+
+    def submit(self, calls: Sequence[BucketCall], request_id: str | None, done: Decided) -> None:
+        """``CheckStore.check`` without a task or a future on the way; ``done`` may be called before it returns."""
+        ...
 
 
 class AgentStore(Protocol):

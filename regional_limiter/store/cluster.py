@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.store.breaker import Breaker
-from regional_limiter.store.connection import ConnectionOptions, ReplyError, Server, pack
+from regional_limiter.store.connection import ConnectionOptions, Done, ReplyError, Server, pack
 from regional_limiter.store.topology import NOTHING_KNOWN, NodeLine, Topology, merge, parse_nodes
 
 _log = logging.getLogger("apportion.store")
@@ -70,6 +70,7 @@ class Cluster:
         self._refresher: asyncio.Task[None] | None = None
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
+        self._finishing: set[asyncio.Task[None]] = set()
         self.refreshes = 0
 
     # ---- life
@@ -156,15 +157,76 @@ class Cluster:
         if not self._known.is_set():
             await self.known(whole_s)
         address = address or self.owner(slot or 0)
+        reply = await self._send(address, command, min(attempt_s, whole_s), False, through_breaker)
+        if not isinstance(reply, ReplyError):
+            return reply
+        return await self._follow(reply, address, command, slot, attempt_s, end, load, through_breaker)
+
+    def submit(
+        self, command: bytes, done: Done, *, slot: int, attempt_s: float, whole_s: float, load: Load
+    ) -> None:
+        """:meth:`call` by callback: ``done`` gets the reply, or an exception (StoreUnavailable, if foreseen).
+
+        It may be called before this returns.  There is no task and no future on the way while the slot's owner
+        is known and answers.
+        """
+        server = self._servers.get(self._owners[slot])
+        if server is None or not self._known.is_set():
+            self._finish(self.call(command, slot=slot, attempt_s=attempt_s, whole_s=whole_s, load=load), done)
+            return
+        address, started = server.address, monotonic()
+        breaker = self.breaker(address)
+        if not breaker.admits(started):
+            done(StoreUnavailable("breaker_open", may_have_run=False))
+            return
+
+        def answered(reply: object) -> None:
+            if isinstance(reply, StoreUnavailable):
+                breaker.failed(started, monotonic())
+                done(reply)
+                return
+            self._succeeded(address, breaker)
+            if isinstance(reply, ReplyError):
+                end = started + whole_s
+                self._finish(self._follow(reply, address, command, slot, attempt_s, end, load, True), done)
+            else:
+                done(reply)
+
+        try:
+            server.submit(command, min(attempt_s, whole_s), answered)
+        except StoreUnavailable as error:
+            done(error)
+
+    def _finish(self, call: Coroutine[Any, Any, object], done: Done) -> None:
+        """Have ``done`` told what comes of ``call``."""
+
+        async def finish() -> None:
+            try:
+                outcome = await call
+            except Exception as error:
+                outcome = error
+            done(outcome)
+
+        task = asyncio.get_running_loop().create_task(finish())
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    async def _follow(
+        self,
+        reply: ReplyError,
+        address: str,
+        command: bytes,
+        slot: int | None,
+        attempt_s: float,
+        end: float,
+        load: Load | None,
+        through_breaker: bool,
+    ) -> object:
+        """Go on after an error reply: where the reply says, once more, if it proves that nothing ran."""
+        said: object = reply
         asking = redirected = loaded = False
-        while True:
-            left_s = end - monotonic()
-            if left_s <= 0:
-                raise StoreUnavailable("timeout", may_have_run=False)
-            reply = await self._send(address, command, min(attempt_s, left_s), asking, through_breaker)
-            if not isinstance(reply, ReplyError):
-                return reply
-            text = str(reply)
+        while isinstance(said, ReplyError):
+            text = str(said)
             kind, _, rest = text.partition(" ")
             if text.startswith(_UNKNOWN_FUNCTION) and load is not None and not loaded:
                 loaded = True
@@ -174,6 +236,11 @@ class Cluster:
                 address = await self._redirect(rest, address, moved=kind == "MOVED", left_s=end - monotonic())
             else:
                 raise self._refused(kind, text, address)
+            left_s = end - monotonic()
+            if left_s <= 0:
+                raise StoreUnavailable("timeout", may_have_run=False)
+            said = await self._send(address, command, min(attempt_s, left_s), asking, through_breaker)
+        return said
 
     async def _send(self, address: str, command: bytes, timeout_s: float, asking: bool, guarded: bool) -> object:
         breaker = self.breaker(address)
@@ -188,9 +255,13 @@ class Cluster:
                 breaker.failed(started, monotonic())
             raise
         if guarded or monotonic() - started <= self._options.quick_s:
-            breaker.succeeded()
-            self._strikes.pop(address, None)
+            self._succeeded(address, breaker)
         return reply
+
+    def _succeeded(self, address: str, breaker: Breaker) -> None:
+        breaker.succeeded()
+        if self._strikes:
+            self._strikes.pop(address, None)
 
     async def _redirect(self, rest: str, asked: str, *, moved: bool, left_s: float) -> str:
         """The address that MOVED or ASK names (``SLOT HOST:PORT``), connected."""

@@ -19,7 +19,7 @@ from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
-from regional_limiter.store.base import BucketCall, Collected, NodeBeat, TouchReply
+from regional_limiter.store.base import BucketCall, Collected, Decided, NodeBeat, TouchReply
 from regional_limiter.store.cluster import Cluster, ClusterOptions
 from regional_limiter.store.connection import ReplyError, pack
 from regional_limiter.store.library import Encoded, Reply, build_library
@@ -58,9 +58,6 @@ class StoreOptions:
 class RedisClusterStore:
     """CheckStore and AgentStore.  ``seeds``: ``host:port`` of some servers.  Connects with the first call."""
 
-    keeps_time = True
-    """A check is answered or fails within ``whole_deadline_ms``."""
-
     def __init__(self, seeds: Sequence[str], times: ProtocolTimes, options: StoreOptions | None = None) -> None:
         if not seeds:
             raise ValueError("a Redis Cluster needs at least one address")
@@ -83,6 +80,30 @@ class RedisClusterStore:
     async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
         reply = await self._keyed("check", calls, wire.encode_check(calls, request_id))
         return wire.decode_check(cast(Sequence[int], reply))
+
+    def submit(self, calls: Sequence[BucketCall], request_id: str | None, done: Decided) -> None:
+        """See SubmittingStore.submit; a check is answered or fails within ``whole_deadline_ms``."""
+        keys, arguments = wire.encode_check(calls, request_id)
+
+        def answered(reply: object) -> None:
+            if isinstance(reply, Exception):
+                done(reply)
+                return
+            try:
+                verdicts = wire.decode_check(cast(Sequence[int], reply))
+            except Exception as error:
+                done(error)
+            else:
+                done(verdicts)
+
+        self.cluster.submit(
+            pack("FCALL", self._library.functions["check"], len(keys), *keys, *arguments),
+            answered,
+            slot=slot_of_tag(tag_of(calls[0].key)),
+            attempt_s=self._attempt_s,
+            whole_s=self._whole_s,
+            load=self._load,
+        )
 
     async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
         await self._keyed("refund", calls, wire.encode_refund(calls, request_id), calm=True)
