@@ -27,6 +27,7 @@ from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
 from regional_limiter.plan import Plan, Planner, validate
+from regional_limiter.settle import settled
 from regional_limiter.store.base import (
     BucketCall,
     CheckStore,
@@ -97,15 +98,6 @@ class _Asked(NamedTuple):
     asked_us: int
     alone: bool
     done: Done
-
-
-def _settle(future: asyncio.Future[Answer], outcome: Answer | Exception) -> None:
-    if future.done():  # whoever asked went away
-        return
-    if isinstance(outcome, Exception):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
 
 
 class Limiter:
@@ -256,9 +248,7 @@ class Limiter:
     # ---- a decision
 
     async def _decide(self, check: Check, cost: int, request_id: str | None) -> Answer:
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._begin(check, cost, request_id, partial(_settle, future))
-        return await future
+        return await settled(lambda done: self._begin(check, cost, request_id, done))
 
     def _begin(self, check: Check, cost: int, request_id: str | None, done: Done) -> None:
         """Plan, and ask the store; :meth:`_end` goes on when everything has been answered."""

@@ -18,6 +18,7 @@ from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.settle import settled
 from regional_limiter.store import library as wire
 from regional_limiter.store.base import BucketCall, Collected, Decided, NodeBeat, TouchReply
 from regional_limiter.store.cluster import Cluster, ClusterOptions
@@ -78,8 +79,7 @@ class RedisClusterStore:
     # ---- CheckStore
 
     async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
-        reply = await self._keyed("check", calls, wire.encode_check(calls, request_id))
-        return wire.decode_check(cast(Sequence[int], reply))
+        return await settled(lambda done: self.submit(calls, request_id, done))
 
     def submit(self, calls: Sequence[BucketCall], request_id: str | None, done: Decided) -> None:
         """See SubmittingStore.submit; a check is answered or fails within ``whole_deadline_ms``."""
@@ -106,7 +106,14 @@ class RedisClusterStore:
         )
 
     async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
-        await self._keyed("refund", calls, wire.encode_refund(calls, request_id), calm=True)
+        keys, arguments = wire.encode_refund(calls, request_id)
+        await self.cluster.call(
+            pack("FCALL", self._library.functions["refund"], len(keys), *keys, *arguments),
+            slot=slot_of_tag(tag_of(calls[0].key)),
+            attempt_s=self._calm_s,
+            whole_s=self._calm_s,
+            load=self._load,
+        )
 
     async def points(self) -> Sequence[str]:
         topology = await self.cluster.known(self._calm_s)
@@ -168,20 +175,6 @@ class RedisClusterStore:
         await asyncio.gather(*self._loading.values(), return_exceptions=True)
 
     # ---- calls
-
-    async def _keyed(
-        self, function: str, calls: Sequence[BucketCall], encoded: Encoded, calm: bool = False
-    ) -> Reply:
-        keys, arguments = encoded
-        command = pack("FCALL", self._library.functions[function], len(keys), *keys, *arguments)
-        reply = await self.cluster.call(
-            command,
-            slot=slot_of_tag(tag_of(calls[0].key)),
-            attempt_s=self._calm_s if calm else self._attempt_s,
-            whole_s=self._calm_s if calm else self._whole_s,
-            load=self._load,
-        )
-        return cast(Reply, reply)
 
     async def _at(self, point: str, function: str, encoded: Encoded) -> Reply:
         """A call without keys at one point, which may be of another version of the library."""
