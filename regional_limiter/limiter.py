@@ -22,8 +22,9 @@ from regional_limiter import engine
 from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback, Unanswered
 from regional_limiter.heartbeat import Heartbeat
-from regional_limiter.model.decision import Answer, Check, RuleVerdict, ShareKind, Verdict
+from regional_limiter.model.decision import MAX_COST, Answer, Check, RuleVerdict, ShareKind, Verdict
 from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.rule import Algorithm
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
 from regional_limiter.plan import Plan, Planner, validate
@@ -49,6 +50,7 @@ KEYS_COUNTED = 1000
 KEYS_TOLD = 200
 CAUSES_MOST = 32
 REFUND_WAIT_S = 1.0
+INSPECT_WAIT_S = 1.0
 PAY_EVERY_S = 0.5
 OWED_AT_ONCE = 200
 
@@ -80,6 +82,22 @@ class LimiterStatus:
     refused_domains: Mapping[str, str] = field(default_factory=dict)
     refunds_dropped: int = 0
     demand_dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """How one bucket stands.
+
+    ``verdict``: of a check of cost 0, degraded if the store did not answer.  ``ttl_ms``: for how long the store
+    keeps it, None: not kept (as good as new), or not known.
+    """
+
+    rule: str
+    key: str
+    algorithm: Algorithm
+    limit: int
+    verdict: Verdict
+    ttl_ms: int | None
 
 
 Done = Callable[[Answer | Exception], None]
@@ -244,6 +262,43 @@ class Limiter:
         for outcome in await asyncio.gather(*refunds, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
+
+    async def reset(self, check: Check) -> list[str]:
+        """Make every bucket that the check meets as if nothing had been used; their keys.
+
+        Not by deleting it: where a share has shrunk, a bucket that is not there holds less than a full one.  What
+        is given back is more than any bucket can owe, twice because one that owes earns its way to 0 first.
+        Raises as :meth:`refund` does.
+        """
+        validate(check)
+        plan = self._planner.plan(check)
+        calls = [replace(call, cost=2 * max(call.capacity, MAX_COST)) for call in plan.calls(0)]
+        for call in calls:
+            self._denials.forget(call.key)
+        refunds = [self._store.refund([calls[i] for i in group]) for group in plan.groups for _ in range(2)]
+        for outcome in await asyncio.gather(*refunds, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [call.key for call in calls]
+
+    async def inspect(self, check: Check) -> list[Inspection]:
+        """How every bucket that the check meets stands.  Raises InvalidCheck and RulesUnavailable."""
+        validate(check)
+        plan = self._planner.plan(check)
+        calls = plan.calls(0)
+        answer = await self._decide(check, 0, None)
+        ttls = await asyncio.gather(*map(self._ttl_ms, calls))
+        return [
+            Inspection(step.rule.id, step.key, step.rule.algorithm, step.rule.capacity, told.verdict, ttl_ms)
+            for step, told, ttl_ms in zip(plan.steps, answer.verdicts, ttls, strict=True)
+        ]
+
+    async def _ttl_ms(self, call: BucketCall) -> int | None:
+        try:
+            async with asyncio.timeout(INSPECT_WAIT_S):
+                return await self._store.ttl_ms(call)
+        except (StoreUnavailable, TimeoutError):
+            return None
 
     # ---- a decision
 

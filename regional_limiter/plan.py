@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 
 from regional_limiter import engine
@@ -15,7 +16,7 @@ from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key
 from regional_limiter.model.rule import Distribution, Rule, RuleSet, Scope
 from regional_limiter.model.share import SHARE_UNITS
-from regional_limiter.rules import Matcher
+from regional_limiter.rules import Matcher, grammar
 from regional_limiter.store.base import BucketCall, Sharing
 
 ATTRIBUTES_MOST = 64
@@ -23,6 +24,7 @@ PLAN_BYTES = 400
 """About what a plan takes, and each step of it, beside its texts."""
 
 REQUEST_ID_BYTES_MOST = 128
+DOMAIN_EXPECTED = grammar.NAME_EXPECTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +175,16 @@ class Planner:
         return Plan(tuple(steps), self._base_version, self._bases.get(check.domain, 0), self.generation)
 
 
+@lru_cache(maxsize=1024)
+def is_domain(name: str) -> bool:
+    """Whether a rule set could have this name.  One that none could is a mistake, not a domain without rules."""
+    return grammar.NAME.fullmatch(name) is not None
+
+
 def validate(check: Check) -> None:
     """The bounds of a check.  Raises InvalidCheck naming the field."""
+    if not is_domain(check.domain):
+        raise InvalidCheck("domain", DOMAIN_EXPECTED)
     cost = check.cost
     if type(cost) is not int or not 0 <= cost <= MAX_COST:
         raise InvalidCheck("cost", f"an integer from 0 to {MAX_COST}")

@@ -151,6 +151,10 @@ class CheckStore(Protocol):
         """
         ...
 
+    async def ttl_ms(self, call: BucketCall) -> int | None:
+        """For how long the bucket of ``call`` is kept from now on.  None: it is not there, so as good as new."""
+        ...
+
     async def points(self) -> Sequence[str]:
         """The enforcement points that this process uses (one per primary)."""
         ...

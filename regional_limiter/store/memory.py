@@ -273,6 +273,10 @@ class MemoryStore:
     async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
         self._owner(calls).refund(self._now(), calls, request_id)
 
+    async def ttl_ms(self, call: BucketCall) -> int | None:
+        now_ms = self._now() // 1000
+        return self._owner([call]).buckets.ttl_ms(functions_of(call).storage_key(call, now_ms), now_ms)
+
     async def points(self) -> Sequence[str]:
         return self._names
 

@@ -11,8 +11,10 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from time import time_ns
 from typing import Final, cast
 
+from regional_limiter.algorithms.registry import functions_of
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.errors import StoreUnavailable
@@ -114,6 +116,15 @@ class RedisClusterStore:
             whole_s=self._calm_s,
             load=self._load,
         )
+
+    async def ttl_ms(self, call: BucketCall) -> int | None:
+        # The one place where a node's clock names a window: only to show it, and the wrong one is not there.
+        key = functions_of(call).storage_key(call, time_ns() // 1_000_000)
+        reply = await self.cluster.call(
+            pack("PTTL", key), slot=slot_of_tag(tag_of(key)), attempt_s=self._calm_s, whole_s=self._calm_s
+        )
+        ttl_ms = cast(int, reply)
+        return ttl_ms if ttl_ms >= 0 else None
 
     async def points(self) -> Sequence[str]:
         topology = await self.cluster.known(self._calm_s)

@@ -68,6 +68,11 @@ class FakeStore:
         if self.refund_error is not None:
             raise self.refund_error
 
+    async def ttl_ms(self, call: BucketCall) -> int | None:
+        if self.refund_error is not None:
+            raise self.refund_error
+        return 1234
+
     def breaker_open(self, point: str) -> bool:
         return self.broken
 
