@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Any
 
 import msgspec
 
@@ -48,13 +49,18 @@ class DetailedBody(AnswerBody):
 class ErrorBody(msgspec.Struct):
     """What stands in the place of an answer that a check of a batch did not get: a problem (RFC 9457)."""
 
-    error: msgspec.Raw
+    error: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
+
+
+_ANSWER_OR_ERROR = {
+    "oneOf": [{"$ref": f"#/components/schemas/{body.__name__}"} for body in (AnswerBody, ErrorBody)]
+}
 
 
 class BatchAnswerBody(msgspec.Struct):
     """The answers of a batch, in the order of its checks."""
 
-    answers: list[AnswerBody | ErrorBody]
+    answers: list[Annotated[Any, msgspec.Meta(extra_json_schema=_ANSWER_OR_ERROR)]]
 
 
 class InspectionBody(msgspec.Struct):

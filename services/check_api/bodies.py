@@ -95,8 +95,8 @@ def parse_check(body: bytes) -> Check:
     except msgspec.DecodeError as error:
         raise _explain(body, str(error)) from None
     # No text is longer than the body that it was written in.
-    short = len(body) <= MAX_VALUE_BYTES and given.request_id is UNSET and given.attributes is UNSET
-    if not (short or _fits(given)):
+    plain = given.domain is UNSET and given.request_id is UNSET and given.attributes is UNSET
+    if not ((plain and len(body) <= MAX_VALUE_BYTES) or _fits(given)):
         raise _explain(body, "a value is too long")
     if b"\\" in body or body.count(b'"') != _quotes(given):
         _refuse_repeated(body)
@@ -120,10 +120,7 @@ def _parse_each(body: bytes) -> list[Check | Refused]:
         raw = _decode_raw_batch(body).checks
     except (msgspec.DecodeError, RecursionError) as error:
         raise _explain(body, str(error), _batch_faults) from None
-    document = _read(body)
-    faults = _batch_faults(document) if isinstance(document, dict) else []
-    if faults:
-        raise Refused(422, faults)
+    _refuse_repeated(body, _batch_faults)
     parsed: list[Check | Refused] = []
     for item in raw:
         try:
@@ -219,7 +216,7 @@ def _quotes(given: CheckBody) -> int:
 def _fits(given: CheckBody) -> bool:
     if not (_short(given.client_key) and _short(given.resource)):
         return False
-    if given.domain is not UNSET and not _short(given.domain):
+    if given.domain is not UNSET and not is_domain(given.domain):
         return False
     request_id, attributes = given.request_id, given.attributes
     if request_id is not UNSET and request_id is not None and not 0 < len(request_id) * 4 <= MAX_REQUEST_ID_BYTES:
@@ -267,10 +264,13 @@ class _TooDeep(ValueError):
     """Nobody can tell whether it is JSON."""
 
 
-def _refuse_repeated(body: bytes) -> None:
-    """Raise Refused if a field is given twice."""
-    document = _read(body)
-    if isinstance(document, _Object) and (faults := _faults(document)):
+def _refuse_repeated(body: bytes, faults_of: Callable[[_Object], list[Fault]] | None = None) -> None:
+    """Raise Refused if something is wrong that the decoder does not see: a field that is given twice."""
+    try:
+        document = _read(body)
+    except ValueError as unread:
+        raise _not_json(unread) from None
+    if isinstance(document, _Object) and (faults := (faults_of or _faults)(document)):
         raise Refused(422, faults)
 
 
