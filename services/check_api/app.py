@@ -43,6 +43,7 @@ from services.check_api.bodies import (
 from services.check_api.check_limiter import CheckLimiter
 from services.check_api.counts import Counts
 from services.check_api.headers import HeaderMode, LegacyReset, answer_headers
+from services.check_api.heads import BATCH_PATH, CHECK_PATH, Heads
 from services.check_api.replies import (
     CLOSE,
     JSON,
@@ -121,9 +122,10 @@ class NodeApp:
         self._web: Callable[[Scope, Receive, Send], Awaitable[None]] | None = None
         self._loading = asyncio.Lock()
         self.batches = Batches(limiter)
+        self.heads = Heads(self._token)
         self._routes = {
-            "/v1/check": _Route("POST", self._check),
-            "/v1/check:batch": _Route("POST", self._check_batch),
+            CHECK_PATH: _Route("POST", self._check),
+            BATCH_PATH: _Route("POST", self._check_batch),
             "/v1/refund": _Route("POST", self._refund),
             "/v1/reset": _Route("POST", self._reset),
             "/v1/peek": _Route("GET", self._peek),

@@ -30,14 +30,15 @@ class _HeadTooLarge(httptools.HttpParserError):
     """Ends the parsing."""
 
 
-def encode_reply(reply: Reply, default_headers: bytes) -> bytes:
+def encode_reply(reply: Reply, default_headers: bytes, *, close: bool = False) -> bytes:
     """A whole response.  ``default_headers``: header lines that go before its own."""
     lines = b"".join([b"%b: %b\r\n" % header for header in reply.headers])
-    return b"%b%b%bcontent-length: %d\r\n\r\n%b" % (
+    return b"%b%b%bcontent-length: %d\r\n%b\r\n%b" % (
         STATUS_LINE[reply.status],
         default_headers,
         lines,
         len(reply.body),
+        b"connection: close\r\n" if close else b"",
         reply.body,
     )
 
@@ -124,11 +125,14 @@ class BoundedHttp(HttpToolsProtocol):
             self.pipeline.popleft()  # the refused request itself: its body will never be whole
         elif self.cycle is not None and self.cycle.more_body:
             self._running = None
-        if self._running is not None and not self._running.response_complete:
+        if self._is_answering():
             self._last_words = words
             self.flow.pause_reading()
         else:
             self._close_with(words)
+
+    def _is_answering(self) -> bool:
+        return self._running is not None and not self._running.response_complete
 
     def _close_with(self, words: bytes) -> None:
         self.transport.write(words)
@@ -144,5 +148,5 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._last_words is not None and (self._running is None or self._running.response_complete):
+        if self._last_words is not None and not self._is_answering():
             self._close_with(self._last_words)

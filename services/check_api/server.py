@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from services.check_api.app import NodeApp
-from services.check_api.bounded_http import BoundedHttp
+from services.check_api.fast_http import FastHttp
 
 MAX_CONNECTIONS = 8192
 BACKLOG = 2048
@@ -47,7 +47,7 @@ async def serve_node(
     """
     config = uvicorn.Config(
         app,
-        http=BoundedHttp,
+        http=FastHttp,
         ws="none",
         loop="none",
         lifespan="off",

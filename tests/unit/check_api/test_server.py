@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from regional_limiter.limiter import Done
 from regional_limiter.model.decision import Answer, Check
 from services.check_api import bounded_http, server
 from services.check_api.app import NodeApp
@@ -31,11 +32,18 @@ class SlowLimiter(FakeLimiter):
 
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def check(self, check: Check) -> Answer:
         self.asked.set()
         await self.released.wait()
         return await super().check(check)
+
+    def submit(self, check: Check, done: Done) -> None:
+        async def later() -> None:
+            done(await self.check(check))
+
+        self.tasks.append(asyncio.create_task(later()))
 
 
 def url_of(listener: socket.socket) -> str:
