@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic_ns, time_ns
-from typing import NamedTuple
+from typing import Any
 
 from regional_limiter import engine
 from regional_limiter.denials import Denials
@@ -27,8 +27,7 @@ from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.rule import Algorithm
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
-from regional_limiter.plan import Plan, Planner, validate
-from regional_limiter.settle import settled
+from regional_limiter.plan import Asking, Plan, Planner
 from regional_limiter.store.base import (
     BucketCall,
     CheckStore,
@@ -38,6 +37,7 @@ from regional_limiter.store.base import (
     SubmittingStore,
     TouchReply,
 )
+from regional_limiter.submitting import InTasks, settled
 from regional_limiter.usage import Demand, Totals, is_interesting
 
 _log = logging.getLogger("apportion.node")
@@ -106,16 +106,7 @@ Done = Callable[[Answer | Exception], None]
 Outcome = list[Verdict] | Exception
 """What came of one call to the store: an error is foreseen if it is StoreUnavailable."""
 
-
-class _Asked(NamedTuple):
-    """A check whose rules have been asked for.  ``alone``: one rule, a charge, and no request to know again."""
-
-    plan: Plan
-    calls: Sequence[BucketCall]
-    request_id: str | None
-    asked_us: int
-    alone: bool
-    done: Done
+_UNANSWERED = StoreUnavailable("not answered yet")
 
 
 class Limiter:
@@ -143,8 +134,7 @@ class Limiter:
         self._address = address
         self._incarnation = secrets.token_hex(8)
         self._deadline_s = deadline_s
-        self._submit = store.submit if isinstance(store, SubmittingStore) else self._submit_in_task
-        self._submitted: set[asyncio.Task[None]] = set()
+        self._submitting = store if isinstance(store, SubmittingStore) else InTasks(store, deadline_s)
         directory = state_dir / ("node-" + re.sub(r"[^A-Za-z0-9_.-]", "_", node))
         self._rules = NodeRules(region, store, directory, self._rules_changed)
         self._planner = Planner(secret)
@@ -172,8 +162,6 @@ class Limiter:
 
     async def stop(self) -> None:
         """Deliver what is under way and send the last totals.  The store is its maker's to close."""
-        if self._submitted:
-            await asyncio.wait(self._submitted, timeout=self._deadline_s + REFUND_WAIT_S)
         if self._refunding:
             await asyncio.wait(self._refunding, timeout=REFUND_WAIT_S)
         if self._offering is not None:
@@ -233,17 +221,14 @@ class Limiter:
 
         Raises InvalidCheck and RulesUnavailable, and then never calls ``done``.
         """
-        validate(check)
         self._begin(check, check.cost, check.request_id, done)
 
     async def check(self, check: Check) -> Answer:
         """May this happen now?  Charges when it may.  Raises InvalidCheck and RulesUnavailable."""
-        validate(check)
         return await self._decide(check, check.cost, check.request_id)
 
     async def peek(self, check: Check) -> Answer:
         """A check of cost 0: changes nothing."""
-        validate(check)
         return await self._decide(check, 0, None)
 
     async def refund(self, check: Check) -> None:
@@ -251,7 +236,6 @@ class Limiter:
 
         Raises InvalidCheck, RulesUnavailable, and StoreUnavailable when some of it could not be delivered.
         """
-        validate(check)
         plan = self._planner.plan(check)
         calls = plan.calls(check.cost)
         if check.cost == 0 or not calls:
@@ -270,7 +254,6 @@ class Limiter:
         is given back is more than any bucket can owe, twice because one that owes earns its way to 0 first.
         Raises as :meth:`refund` does.
         """
-        validate(check)
         plan = self._planner.plan(check)
         calls = [replace(call, cost=2 * max(call.capacity, MAX_COST)) for call in plan.calls(0)]
         for call in calls:
@@ -283,7 +266,6 @@ class Limiter:
 
     async def inspect(self, check: Check) -> list[Inspection]:
         """How every bucket that the check meets stands.  Raises InvalidCheck and RulesUnavailable."""
-        validate(check)
         plan = self._planner.plan(check)
         calls = plan.calls(0)
         answer = await self._decide(check, 0, None)
@@ -311,48 +293,79 @@ class Limiter:
         if not plan.steps:
             done(engine.NO_RULE)
             return
-        calls = plan.calls(cost)
+        asking = plan.asking
+        if asking is None or asking.cost != cost or request_id is not None:
+            asking = self._prepare(plan, cost, request_id)
+        calls = asking.calls
         asked_us = monotonic_ns() // 1000
         # Only where one rule decides alone: of several, each has to say how long its own wait is.
         alone = cost > 0 and request_id is None and len(calls) == 1
         if alone and (denial := self._denials.verdict(calls[0], asked_us)) is not None:
             done(self._answer(plan, calls, [denial]))
             return
-        asked = _Asked(plan, calls, request_id, asked_us, alone, done)
-        if len(plan.groups) == 1:
-            self._ask(calls, request_id, partial(self._end_alone, asked))
-            return
-        outcomes: list[Outcome | None] = [None] * len(plan.groups)
-        for place, group in enumerate(plan.groups):
-            decided = partial(self._end_one, asked, outcomes, place)
-            self._ask([calls[i] for i in group], request_id, decided)
+        left = len(plan.groups)
+        outcomes: list[Outcome] = [_UNANSWERED] * left
 
-    def _ask(self, calls: Sequence[BucketCall], request_id: str | None, decided: Decided) -> None:
+        def decided(outcome: Outcome, place: int = 0) -> None:
+            nonlocal left
+            outcomes[place] = outcome
+            left -= 1
+            if left:
+                return
+            # An error that nobody foresaw is handed on: never an allow.
+            try:
+                answer: Answer | Exception = self._combine(plan, calls, outcomes, request_id, asked_us, alone)
+            except Exception as error:
+                answer = error
+            done(answer)
+
+        for place, prepared in enumerate(asking.prepared):
+            self._ask(prepared, decided if place == 0 else partial(decided, place=place))
+
+    def _prepare(self, plan: Plan, cost: int, request_id: str | None) -> Asking:
+        calls = plan.calls(cost)
+        prepare = self._submitting.prepare
+        prepared = [prepare([calls[place] for place in group], request_id) for group in plan.groups]
+        asking = Asking(cost, calls, prepared)
+        if request_id is None:
+            plan.asking = asking
+        return asking
+
+    def _ask(self, prepared: Any, decided: Decided) -> None:
         try:
-            self._submit(calls, request_id, decided)
+            self._submitting.submit(prepared, decided)
         except Exception as error:
             decided(error)
 
-    def _end_alone(self, asked: _Asked, outcome: Outcome) -> None:
-        self._end(asked, [outcome])
+    def _combine(
+        self,
+        plan: Plan,
+        calls: Sequence[BucketCall],
+        outcomes: Sequence[Outcome],
+        request_id: str | None,
+        asked_us: int,
+        alone: bool,
+    ) -> Answer:
+        complete: list[Verdict]
+        only = outcomes[0]
+        if len(outcomes) == 1 and isinstance(only, list) and not plan.is_adaptive:
+            complete = only
+        else:
+            complete = self._complete(plan, calls, outcomes, request_id, asked_us)
+        # A limit that was raised while the store was asked must not meet the denial of the old one.
+        if alone and not complete[0].allowed and plan.generation == self._planner.generation:
+            self._denials.remember(calls[0], complete[0], asked_us)
+        return self._answer(plan, calls, complete)
 
-    def _end_one(self, asked: _Asked, outcomes: list[Outcome | None], place: int, outcome: Outcome) -> None:
-        """One of several groups has been answered."""
-        outcomes[place] = outcome
-        complete = [outcome for outcome in outcomes if outcome is not None]
-        if len(complete) == len(outcomes):
-            self._end(asked, complete)
-
-    def _end(self, asked: _Asked, outcomes: Sequence[Outcome]) -> None:
-        """Everything has been answered, or failed.  An error that nobody foresaw is handed on, never an allow."""
-        try:
-            answer: Answer | Exception = self._combine(asked, outcomes)
-        except Exception as error:
-            answer = error
-        asked.done(answer)
-
-    def _combine(self, asked: _Asked, outcomes: Sequence[Outcome]) -> Answer:
-        plan, calls, request_id, asked_us, alone, _ = asked
+    def _complete(
+        self,
+        plan: Plan,
+        calls: Sequence[BucketCall],
+        outcomes: Sequence[Outcome],
+        request_id: str | None,
+        asked_us: int,
+    ) -> list[Verdict]:
+        """The verdict of every rule, out of what the store answered for each group, or did not."""
         verdicts: list[Verdict | None] = [None] * len(calls)
         decided: list[list[int]] = []
         failed: dict[int, bool] = {}
@@ -374,24 +387,18 @@ class Limiter:
             self._decide_locally(plan, calls, verdicts, failed)
         complete = [verdict for verdict in verdicts if verdict is not None]
         assert len(complete) == len(calls)
-        # A limit that was raised while the store was asked must not meet the denial of the old one.
-        if alone and not complete[0].allowed and plan.generation == self._planner.generation:
-            self._denials.remember(calls[0], complete[0], asked_us)
         if calls[0].cost > 0 and len(plan.groups) > 1 and not all(verdict.allowed for verdict in complete):
             self._give_back(decided, calls, complete, request_id)
-        return self._answer(plan, calls, complete)
+        return complete
 
     def _answer(self, plan: Plan, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> Answer:
         if calls[0].cost > 0:
             self._count(plan, calls, verdicts)
-        return engine.combine(
-            [
-                RuleVerdict(
-                    step.rule.id, step.rule.capacity, verdict, step.rule.window_ms, step.key_hash, step.rule.headers
-                )
-                for step, verdict in zip(plan.steps, verdicts, strict=True)
-            ]
-        )
+        told = []
+        for step, verdict in zip(plan.steps, verdicts, strict=True):
+            rule = step.rule
+            told.append(RuleVerdict(rule.id, rule.capacity, verdict, rule.window_ms, step.key_hash, rule.headers))
+        return engine.combine(told)
 
     def _give_back(
         self,
@@ -409,24 +416,6 @@ class Limiter:
                 # All of the group, so that the store knows the request again; 0 keeps a charge.
                 back = [calls[place] if place in places else replace(calls[place], cost=0) for place in group]
                 self._refund_later(back, request_id)
-
-    def _submit_in_task(self, calls: Sequence[BucketCall], request_id: str | None, decided: Decided) -> None:
-        """For a store that only answers by ``await``."""
-
-        async def ask() -> None:
-            outcome: Outcome
-            try:
-                async with asyncio.timeout(self._deadline_s):
-                    outcome = await self._store.check(calls, request_id)
-            except TimeoutError:
-                outcome = StoreUnavailable("deadline")
-            except Exception as error:
-                outcome = error
-            decided(outcome)
-
-        task = asyncio.get_running_loop().create_task(ask())
-        self._submitted.add(task)
-        task.add_done_callback(self._submitted.discard)
 
     def _decide_locally(
         self,
@@ -467,19 +456,21 @@ class Limiter:
 
         What was charged before, by the same request, was counted then.
         """
-        allowed = all(verdict.allowed for verdict in verdicts)
+        allowed = True
+        for verdict in verdicts:
+            allowed = allowed and verdict.allowed
         for step, call, verdict in zip(plan.steps, calls, verdicts, strict=True):
             if verdict.replayed or (verdict.allowed and not allowed and not call.charge_denied):
                 continue
             degraded = verdict.degraded or verdict.share_kind is ShareKind.FLOOR
-            self._rule_totals.add(step.name, allowed=verdict.allowed, cost=call.cost, degraded=degraded)
+            self._rule_totals.add(step.name, verdict.allowed, call.cost, degraded)
             if call.sharing is not Sharing.WHOLE:
-                self._key_totals.add(call.key, allowed=verdict.allowed, cost=call.cost, degraded=degraded)
+                self._key_totals.add(call.key, verdict.allowed, call.cost, degraded)
                 if degraded and not verdict.degraded:
                     self._count_degraded("floor")
                 if is_interesting(call, verdict):
                     self._demand.add(call.key, call.cost)
-        if self._demand and self._offering is None:
+        if self._offering is None and self._demand:
             self._offering = asyncio.get_running_loop().create_task(self._offer())
 
     # ---- in the background

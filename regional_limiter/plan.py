@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Any, NamedTuple
 
 from regional_limiter import engine
 from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Check
@@ -20,8 +21,8 @@ from regional_limiter.rules import Matcher, grammar
 from regional_limiter.store.base import BucketCall, Sharing
 
 ATTRIBUTES_MOST = 64
-PLAN_BYTES = 400
-"""About what a plan takes, and each step of it, beside its texts."""
+PLAN_BYTES = 700
+"""About what a plan takes with what was asked by it last, and each step of it, beside its texts."""
 
 REQUEST_ID_BYTES_MOST = 128
 DOMAIN_EXPECTED = grammar.NAME_EXPECTED
@@ -90,17 +91,28 @@ def _sharing(rule: Rule) -> Sharing:
     return Sharing.ADAPTIVE if rule.distribution is Distribution.ADAPTIVE else Sharing.STATIC
 
 
+class Asking(NamedTuple):
+    """What is asked of the store for ``cost``.  ``prepared``: by group, as the store prepares it."""
+
+    cost: int
+    calls: list[BucketCall]
+    prepared: list[Any]
+
+
 class Plan:
     """The steps of a check in the order of the set, and their places grouped by call.
 
-    ``generation``: which rules and bases it was made from; see :attr:`Planner.generation`.
+    ``generation``: which rules and bases it was made from; see :attr:`Planner.generation`.  ``is_adaptive``:
+    whether a rule of it is.  ``asking``: what was asked by it last, since most checks cost the same.
     """
 
-    __slots__ = ("_base", "_base_version", "generation", "groups", "steps")
+    __slots__ = ("_base", "_base_version", "asking", "generation", "groups", "is_adaptive", "steps")
 
     def __init__(self, steps: tuple[Step, ...], base_version: int, base: int, generation: int) -> None:
         self.steps = steps
         self.generation = generation
+        self.is_adaptive = any(step.sharing is Sharing.ADAPTIVE for step in steps)
+        self.asking: Asking | None = None
         self.groups = engine.groups([step.key for step in steps]) if steps else []
         self._base_version = base_version
         self._base = base
@@ -142,16 +154,23 @@ class Planner:
         self.generation += 1
 
     def plan(self, check: Check) -> Plan:
-        """Raises RulesUnavailable when the domain has rules, none of which could be taken."""
+        """Raises InvalidCheck, and RulesUnavailable when the domain has rules, none of which could be taken."""
+        cost = check.cost
+        if type(cost) is not int or not 0 <= cost <= MAX_COST or check.request_id is not None:
+            validate_charge(check)
         domain = self._domains.get(check.domain)
         if domain is None:
+            validate_identity(check)
             return self._make(check)
         attributes = check.attributes
         if not domain.names.issuperset(attributes):
+            validate_identity(check)
             attributes = {name: value for name, value in attributes.items() if name in domain.names}
         identity = (check.domain, frozenset(attributes.items()))
         plan = self._plans.get(identity)
         if plan is None:
+            # Of texts that are a known plan's it is known that they are valid.
+            validate_identity(check)
             plan = self._make(check)
             texts = sum(len(name) + len(value) for name, value in attributes.items())
             size = 4 * texts + PLAN_BYTES * (1 + len(plan.steps))
@@ -181,20 +200,24 @@ def is_domain(name: str) -> bool:
     return grammar.NAME.fullmatch(name) is not None
 
 
-def validate(check: Check) -> None:
-    """The bounds of a check.  Raises InvalidCheck naming the field."""
-    if not is_domain(check.domain):
-        raise InvalidCheck("domain", DOMAIN_EXPECTED)
-    cost = check.cost
+def validate_charge(check: Check) -> None:
+    """The bounds of what a check asks for.  Raises InvalidCheck naming the field."""
+    cost, request_id = check.cost, check.request_id
     if type(cost) is not int or not 0 <= cost <= MAX_COST:
         raise InvalidCheck("cost", f"an integer from 0 to {MAX_COST}")
+    if request_id is not None and not (request_id and _fits(request_id, REQUEST_ID_BYTES_MOST)):
+        raise InvalidCheck("request_id", f"1 to {REQUEST_ID_BYTES_MOST} bytes of UTF-8")
+
+
+def validate_identity(check: Check) -> None:
+    """The bounds of whom a check is about.  Raises InvalidCheck naming the field."""
+    if not is_domain(check.domain):
+        raise InvalidCheck("domain", DOMAIN_EXPECTED)
     if len(check.attributes) > ATTRIBUTES_MOST:
         raise InvalidCheck("attributes", f"at most {ATTRIBUTES_MOST} attributes")
     for name, value in check.attributes.items():
         if not (_fits(value, MAX_VALUE_BYTES) and _fits(name, MAX_VALUE_BYTES)):
             raise InvalidCheck(name[:MAX_VALUE_BYTES], f"at most {MAX_VALUE_BYTES} bytes of UTF-8")
-    if check.request_id is not None and not (check.request_id and _fits(check.request_id, REQUEST_ID_BYTES_MOST)):
-        raise InvalidCheck("request_id", f"1 to {REQUEST_ID_BYTES_MOST} bytes of UTF-8")
 
 
 def _fits(text: str, bytes_most: int) -> bool:

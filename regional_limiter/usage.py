@@ -19,7 +19,7 @@ class Totals:
         self._names_most = names_most
         self._rows: dict[str, list[int]] = {}
 
-    def add(self, name: str, *, allowed: bool, cost: int, degraded: bool) -> None:
+    def add(self, name: str, allowed: bool, cost: int, degraded: bool) -> None:
         row = self._rows.get(name)
         if row is None:
             if len(self._rows) >= 2 * self._names_most:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum, StrEnum
+
+from regional_limiter.model.value import value
 
 MAX_COST = 2**31 - 1
 MAX_VALUE_BYTES = 1024
@@ -28,7 +30,7 @@ class ShareKind(IntEnum):
     FLOOR = 3
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Check:
     """A question: may this happen now?  ``attributes`` holds client_key and resource too."""
 
@@ -38,7 +40,7 @@ class Check:
     request_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Verdict:
     """What one bucket says.
 
@@ -63,7 +65,7 @@ class Verdict:
     replayed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RuleVerdict:
     """A verdict and the rule that it belongs to (``limit``: the rule's whole limit)."""
 
@@ -75,7 +77,7 @@ class RuleVerdict:
     in_headers: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """The combined answer of a check.  ``named`` is the tightest rule, None when no rule matched."""
 

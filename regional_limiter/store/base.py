@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
@@ -180,7 +180,11 @@ Decided = Callable[[list[Verdict] | Exception], None]
 class SubmittingStore(Protocol):
     """A store that can also answer a check by callback, and keeps a deadline of its own."""
 
-    def submit(self, calls: Sequence[BucketCall], request_id: str | None, done: Decided) -> None:
+    def prepare(self, calls: Sequence[BucketCall], request_id: str | None) -> Any:
+        """What :meth:`submit` takes: the same for the same arguments, so it may be kept and submitted again."""
+        ...
+
+    def submit(self, prepared: Any, done: Decided) -> None:
         """``CheckStore.check`` without a task or a future on the way; ``done`` may be called before it returns."""
         ...
 

@@ -13,11 +13,11 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.store.breaker import Breaker
-from regional_limiter.store.connection import ConnectionOptions, Done, ReplyError, Server, pack
+from regional_limiter.store.connection import ConnectionOptions, ReplyError, Server, pack
 from regional_limiter.store.topology import NOTHING_KNOWN, NodeLine, Topology, merge, parse_nodes
 
 _log = logging.getLogger("apportion.store")
@@ -30,6 +30,8 @@ _NOT_RUN: Final = _ELSEWHERE | {"MOVED", "ASK", "BUSY", "OOM", "MISCONF", "NOREP
 _LOG_EVERY_S: Final = 1.0
 # At its start only: an error that quotes a caller's text must not prove that nothing ran.
 _UNKNOWN_FUNCTION: Final = "ERR Function not found"
+
+_T = TypeVar("_T")
 
 Load = Callable[[str, float], Awaitable[None]]
 """Load the function library at an address within so many seconds."""
@@ -163,18 +165,28 @@ class Cluster:
         return await self._follow(reply, address, command, slot, attempt_s, end, load, through_breaker)
 
     def submit(
-        self, command: bytes, done: Done, *, slot: int, attempt_s: float, whole_s: float, load: Load
+        self,
+        command: bytes,
+        slot: int,
+        decode: Callable[[Any], _T],
+        done: Callable[[_T | Exception], None],
+        *,
+        attempt_s: float,
+        whole_s: float,
+        load: Load,
     ) -> None:
-        """:meth:`call` by callback: ``done`` gets the reply, or an exception (StoreUnavailable, if foreseen).
+        """:meth:`call` by callback: ``done`` gets the decoded reply, or an exception.
 
-        It may be called before this returns.  There is no task and no future on the way while the slot's owner
-        is known and answers.
+        One that was foreseen is StoreUnavailable.  ``done`` may be called before this returns.  There is no task
+        and no future on the way while the slot's owner is known and answers.
         """
-        server = self._servers.get(self._owners[slot])
+        address = self._owners[slot]
+        server = self._servers.get(address)
         if server is None or not self._known.is_set():
-            self._finish(self.call(command, slot=slot, attempt_s=attempt_s, whole_s=whole_s, load=load), done)
+            call = self.call(command, slot=slot, attempt_s=attempt_s, whole_s=whole_s, load=load)
+            self._finish(call, decode, done)
             return
-        address, started = server.address, monotonic()
+        started = monotonic()
         breaker = self.breaker(address)
         if not breaker.admits(started):
             done(StoreUnavailable("breaker_open", may_have_run=False))
@@ -185,24 +197,33 @@ class Cluster:
                 breaker.failed(started, monotonic())
                 done(reply)
                 return
-            self._succeeded(address, breaker)
+            breaker.succeeded()
+            if self._strikes:
+                self._strikes.pop(address, None)
             if isinstance(reply, ReplyError):
                 end = started + whole_s
-                self._finish(self._follow(reply, address, command, slot, attempt_s, end, load, True), done)
-            else:
-                done(reply)
+                call = self._follow(reply, address, command, slot, attempt_s, end, load, True)
+                self._finish(call, decode, done)
+                return
+            try:
+                outcome: _T | Exception = decode(reply)
+            except Exception as error:
+                outcome = error
+            done(outcome)
 
         try:
-            server.submit(command, min(attempt_s, whole_s), answered)
+            server.submit(command, started + min(attempt_s, whole_s), answered)
         except StoreUnavailable as error:
             done(error)
 
-    def _finish(self, call: Coroutine[Any, Any, object], done: Done) -> None:
+    def _finish(
+        self, call: Coroutine[Any, Any, object], decode: Callable[[Any], _T], done: Callable[[_T | Exception], None]
+    ) -> None:
         """Have ``done`` told what comes of ``call``."""
 
         async def finish() -> None:
             try:
-                outcome = await call
+                outcome: _T | Exception = decode(await call)
             except Exception as error:
                 outcome = error
             done(outcome)

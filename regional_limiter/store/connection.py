@@ -48,6 +48,7 @@ Done = Callable[[object], None]
 """Called once with the reply of a call, or with the StoreUnavailable of one that will have none."""
 
 _NOT_YET: Final = object()
+_FAILED: Final = "what waited for a reply failed"
 _ASKING: Final = pack("ASKING")
 _STALL_S: Final = 0.002
 """A timer this late means that the loop stood still: replies may lie unread, so it looks once more."""
@@ -87,13 +88,12 @@ class _Wire(asyncio.Protocol):
 
     # ---- calls
 
-    def submit(self, command: bytes, timeout_s: float, done: Done, *, asking: bool = False) -> None:
+    def submit(self, command: bytes, deadline: float, done: Done, *, asking: bool = False) -> None:
         if self.lost.is_set():
             raise StoreUnavailable("disconnected", may_have_run=False)
         waiting = self._waiting
         if len(waiting) >= self._in_flight_max:
             raise StoreUnavailable("queue_full", may_have_run=False)
-        deadline = monotonic() + timeout_s
         if not self._unsent and self._writable:
             self._loop.call_soon(self._flush)
         if asking:
@@ -106,7 +106,7 @@ class _Wire(asyncio.Protocol):
 
     def call(self, command: bytes, timeout_s: float, *, asking: bool = False) -> asyncio.Future[object]:
         future: asyncio.Future[object] = self._loop.create_future()
-        self.submit(command, timeout_s, partial(_settle, future), asking=asking)
+        self.submit(command, monotonic() + timeout_s, partial(_settle, future), asking=asking)
         return future
 
     @property
@@ -132,7 +132,10 @@ class _Wire(asyncio.Protocol):
             while (reply := reader.gets()) is not _NOT_YET:
                 done, _ = waiting.popleft()
                 if done is not None:
-                    _complete(done, reply)
+                    try:
+                        done(reply)
+                    except Exception:
+                        _log.exception(_FAILED)
         except (hiredis.ProtocolError, IndexError):
             self.drop("protocol")
 
@@ -163,7 +166,10 @@ class _Wire(asyncio.Protocol):
         self._on_lost(self, cause)
         for place, (done, _) in enumerate(waiting):
             if done is not None:
-                _complete(done, StoreUnavailable(cause, may_have_run=place < sent))
+                try:
+                    done(StoreUnavailable(cause, may_have_run=place < sent))
+                except Exception:
+                    _log.exception(_FAILED)
 
     def _arm(self, deadline: float) -> None:
         if self._timer is not None:
@@ -188,13 +194,6 @@ class _Wire(asyncio.Protocol):
             self.drop("timeout")
         else:
             self._arm(earliest)
-
-
-def _complete(done: Done, outcome: object) -> None:
-    try:
-        done(outcome)
-    except Exception:
-        _log.exception("what waited for a reply failed")
 
 
 def _settle(future: asyncio.Future[object], outcome: object) -> None:
@@ -247,12 +246,12 @@ class Server:
             raise StoreUnavailable("disconnected", may_have_run=False)
         return wire.call(command, timeout_s, asking=asking)
 
-    def submit(self, command: bytes, timeout_s: float, done: Done) -> None:
-        """:meth:`call` by callback, from within the reading of the reply.  Raises as :meth:`call` does at once."""
+    def submit(self, command: bytes, deadline: float, done: Done) -> None:
+        """:meth:`call` by callback, until ``deadline`` of ``monotonic()``.  Raises as :meth:`call` does at once."""
         wire = self._wire
         if wire is None:
             raise StoreUnavailable("disconnected", may_have_run=False)
-        wire.submit(command, timeout_s, done)
+        wire.submit(command, deadline, done)
 
     def start(self) -> None:
         """Begin to connect (needs a running loop)."""

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import time_ns
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from regional_limiter.algorithms.registry import functions_of
 from regional_limiter.model.decision import Verdict
@@ -20,13 +20,13 @@ from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import ProtocolTimes
-from regional_limiter.settle import settled
 from regional_limiter.store import library as wire
 from regional_limiter.store.base import BucketCall, Collected, Decided, NodeBeat, TouchReply
 from regional_limiter.store.cluster import Cluster, ClusterOptions
 from regional_limiter.store.connection import ReplyError, pack
 from regional_limiter.store.library import Encoded, Reply, build_library
 from regional_limiter.store.topology import primaries_in, slot_of_tag
+from regional_limiter.submitting import settled
 
 _log = logging.getLogger("apportion.store")
 
@@ -58,6 +58,13 @@ class StoreOptions:
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
 
+class Prepared(NamedTuple):
+    """A check as it goes out, and to the owner of which slot."""
+
+    command: bytes
+    slot: int
+
+
 class RedisClusterStore:
     """CheckStore and AgentStore.  ``seeds``: ``host:port`` of some servers.  Connects with the first call."""
 
@@ -81,27 +88,21 @@ class RedisClusterStore:
     # ---- CheckStore
 
     async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
-        return await settled(lambda done: self.submit(calls, request_id, done))
+        prepared = self.prepare(calls, request_id)
+        return await settled(lambda done: self.submit(prepared, done))
 
-    def submit(self, calls: Sequence[BucketCall], request_id: str | None, done: Decided) -> None:
-        """See SubmittingStore.submit; a check is answered or fails within ``whole_deadline_ms``."""
+    def prepare(self, calls: Sequence[BucketCall], request_id: str | None) -> Prepared:
         keys, arguments = wire.encode_check(calls, request_id)
+        command = pack("FCALL", self._library.functions["check"], len(keys), *keys, *arguments)
+        return Prepared(command, slot_of_tag(tag_of(calls[0].key)))
 
-        def answered(reply: object) -> None:
-            if isinstance(reply, Exception):
-                done(reply)
-                return
-            try:
-                verdicts = wire.decode_check(cast(Sequence[int], reply))
-            except Exception as error:
-                done(error)
-            else:
-                done(verdicts)
-
+    def submit(self, prepared: Prepared, done: Decided) -> None:
+        """See SubmittingStore; a check is answered or fails within ``whole_deadline_ms``."""
         self.cluster.submit(
-            pack("FCALL", self._library.functions["check"], len(keys), *keys, *arguments),
-            answered,
-            slot=slot_of_tag(tag_of(calls[0].key)),
+            prepared[0],
+            prepared[1],
+            wire.decode_check,
+            done,
             attempt_s=self._attempt_s,
             whole_s=self._whole_s,
             load=self._load,

@@ -42,13 +42,11 @@ from services.check_api.bodies import (
 )
 from services.check_api.check_limiter import CheckLimiter
 from services.check_api.counts import Counts
-from services.check_api.headers import HeaderMode, LegacyReset, answer_headers
+from services.check_api.headers import HeaderMode, LegacyReset, answer_lines, as_headers
 from services.check_api.heads import BATCH_PATH, CHECK_PATH, Heads
 from services.check_api.replies import (
     CLOSE,
-    JSON,
     NO_RULES,
-    NO_STORE,
     UNEXPECTED,
     Reply,
     ok,
@@ -254,9 +252,8 @@ class NodeApp:
     def _answered(self, answer: Answer, *, detail: bool) -> Reply:
         options = self.options
         epoch_now_s = int(time.time()) if options.legacy_reset is LegacyReset.EPOCH else 0
-        headers = answer_headers(answer, options.headers, options.legacy_reset, epoch_now_s)
-        headers += (JSON, NO_STORE)
-        return Reply(200, headers, encode_detailed(answer) if detail else encode_answer(answer))
+        lines = answer_lines(answer, options.headers, options.legacy_reset, epoch_now_s)
+        return ok(encode_detailed(answer) if detail else encode_answer(answer), lines)
 
     async def _livez(self, scope: Scope, receive: Receive) -> Reply:
         """Whether the process should go on: looks at no dependency."""
@@ -356,7 +353,7 @@ def _too_large(bytes_most: int) -> _Unread:
 
 
 async def _send(send: Send, reply: Reply) -> None:
-    headers = [*reply.headers, (b"content-length", str(len(reply.body)).encode())]
+    headers = [*as_headers(reply.lines), (b"content-length", str(len(reply.body)).encode())]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})
 

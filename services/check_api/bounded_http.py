@@ -16,11 +16,13 @@ import httptools
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from services.check_api.headers import Header, Lines, as_headers, as_lines
 from services.check_api.replies import CLOSE, Reply, problem, unavailable
 
 MAX_HEAD_BYTES = 128 * 1024
 HEAD_DEADLINE_S = 10.0
 
+_CLOSE_LINE = as_lines(CLOSE)
 _NOT_HTTP = problem(400, "this is not an HTTP request", CLOSE)
 _TOO_LARGE = problem(431, f"the head of a request may have at most {MAX_HEAD_BYTES:,} bytes", CLOSE)
 _OVERLOADED = unavailable("too many connections or requests at once; ask again, or another node")
@@ -30,21 +32,21 @@ class _HeadTooLarge(httptools.HttpParserError):
     """Ends the parsing."""
 
 
-def encode_reply(reply: Reply, default_headers: bytes, *, close: bool = False) -> bytes:
-    """A whole response.  ``default_headers``: header lines that go before its own."""
-    lines = b"".join([b"%b: %b\r\n" % header for header in reply.headers])
+def encode_reply(reply: Reply, default_lines: Lines, *, close: bool = False) -> bytes:
+    """A whole response.  ``default_lines``: headers that go before its own."""
+    status, lines, body = reply
     return b"%b%b%bcontent-length: %d\r\n%b\r\n%b" % (
-        STATUS_LINE[reply.status],
-        default_headers,
+        STATUS_LINE[status],
+        default_lines,
         lines,
-        len(reply.body),
-        b"connection: close\r\n" if close else b"",
-        reply.body,
+        len(body),
+        _CLOSE_LINE if close else b"",
+        body,
     )
 
 
 async def _overloaded(scope: Any, receive: Any, send: Any) -> None:
-    headers = [*_OVERLOADED.headers, CLOSE, (b"content-length", b"%d" % len(_OVERLOADED.body))]
+    headers = [*as_headers(_OVERLOADED.lines), CLOSE, (b"content-length", b"%d" % len(_OVERLOADED.body))]
     await send({"type": "http.response.start", "status": _OVERLOADED.status, "headers": headers})
     await send({"type": "http.response.body", "body": _OVERLOADED.body})
 
@@ -60,6 +62,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
         self._last_words: bytes | None = None
+        self._default_headers: list[Header] | None = None
+        self._default_lines = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -119,7 +123,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _refuse(self, reply: Reply) -> None:
         """Say so and close, when everything that was asked before has been answered."""
-        words = encode_reply(reply, self.default_header_lines())
+        words = encode_reply(reply, self.default_lines())
         self._head_is_over()
         if self.cycle is not None and self.cycle.more_body and self.pipeline:
             self.pipeline.popleft()  # the refused request itself: its body will never be whole
@@ -138,9 +142,12 @@ class BoundedHttp(HttpToolsProtocol):
         self.transport.write(words)
         self.transport.close()
 
-    def default_header_lines(self) -> bytes:
-        """What the server sends with every response."""
-        return b"".join([b"%b: %b\r\n" % header for header in self.server_state.default_headers])
+    def default_lines(self) -> Lines:
+        """What the server sends with every response; it makes a new list of them every second, for the date."""
+        headers = self.server_state.default_headers
+        if headers is not self._default_headers:
+            self._default_headers, self._default_lines = headers, as_lines(*headers)
+        return self._default_lines
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle

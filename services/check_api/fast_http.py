@@ -243,7 +243,7 @@ class FastHttp(BoundedHttp):
         asked = self._asked
         if not asked or self.transport.is_closing():
             return
-        lines = self.default_header_lines()
+        lines = self.default_lines()
         parts = []
         while asked and (reply := asked[0].reply) is not None:
             asked.popleft()

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from regional_limiter.model.errors import Fault, InvalidCheck, RulesUnavailable
 from services.check_api.bodies import Refused
-from services.check_api.headers import Header
+from services.check_api.headers import Header, Lines, as_lines
 from services.errors import MEDIA_TYPE, REDUCED_CAPACITY, problem_body
 
 NO_STORE: Final = (b"cache-control", b"no-store")
@@ -18,25 +18,28 @@ CLOSE: Final = (b"connection", b"close")
 NO_RULES: Final = "no valid rule set has been in force here yet"
 
 
+JSON_LINES: Final = as_lines(JSON, NO_STORE)
+
+
 class Reply(NamedTuple):
-    """``headers`` without the length of the body."""
+    """``lines``: its headers, without the length of the body."""
 
     status: int
-    headers: list[Header]
+    lines: Lines
     body: bytes
 
 
-def ok(body: bytes) -> Reply:
-    return Reply(200, [JSON, NO_STORE], body)
+def ok(body: bytes, lines: Lines = b"") -> Reply:
+    return Reply(200, lines + JSON_LINES, body)
 
 
 def problem(status: int, detail: str, *headers: Header, faults: Sequence[Fault] = ()) -> Reply:
-    return Reply(status, [PROBLEM, NO_STORE, *headers], problem_body(status, detail, faults=faults))
+    return Reply(status, as_lines(PROBLEM, NO_STORE, *headers), problem_body(status, detail, faults=faults))
 
 
 def unavailable(detail: str) -> Reply:
     body = problem_body(503, detail, type_uri=REDUCED_CAPACITY)
-    return Reply(503, [PROBLEM, NO_STORE, (b"retry-after", b"1")], body)
+    return Reply(503, as_lines(PROBLEM, NO_STORE, (b"retry-after", b"1")), body)
 
 
 def unauthorised() -> Reply:
