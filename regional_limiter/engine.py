@@ -20,6 +20,7 @@ CALLS_AT_ONCE = 16
 NO_RULE = Answer(True, Reason.NO_RULE, None, None, 0, 0, None, False)
 """No rule matched."""
 
+_FLOOR = ShareKind.FLOOR
 _FOREVER = float("inf")
 
 
@@ -91,7 +92,7 @@ def combine(verdicts: Sequence[RuleVerdict]) -> Answer:
 def _is_degraded(verdicts: Sequence[RuleVerdict]) -> bool:
     for item in verdicts:
         verdict = item.verdict
-        if verdict.degraded or verdict.share_kind is ShareKind.FLOOR:
+        if verdict.degraded or verdict.share_kind is _FLOOR:
             return True
     return False
 

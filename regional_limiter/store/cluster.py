@@ -170,7 +170,6 @@ class Cluster:
         slot: int,
         decode: Callable[[Any], _T],
         done: Callable[[_T | Exception], None],
-        *,
         attempt_s: float,
         whole_s: float,
         load: Load,
@@ -187,7 +186,7 @@ class Cluster:
             self._finish(call, decode, done)
             return
         started = monotonic()
-        breaker = self.breaker(address)
+        breaker = self._breakers.get(address) or self.breaker(address)
         if not breaker.admits(started):
             done(StoreUnavailable("breaker_open", may_have_run=False))
             return
@@ -212,7 +211,7 @@ class Cluster:
             done(outcome)
 
         try:
-            server.submit(command, started + min(attempt_s, whole_s), answered)
+            server.submit(command, started + attempt_s, answered)
         except StoreUnavailable as error:
             done(error)
 

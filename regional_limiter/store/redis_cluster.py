@@ -98,15 +98,8 @@ class RedisClusterStore:
 
     def submit(self, prepared: Prepared, done: Decided) -> None:
         """See SubmittingStore; a check is answered or fails within ``whole_deadline_ms``."""
-        self.cluster.submit(
-            prepared[0],
-            prepared[1],
-            wire.decode_check,
-            done,
-            attempt_s=self._attempt_s,
-            whole_s=self._whole_s,
-            load=self._load,
-        )
+        command, slot = prepared
+        self.cluster.submit(command, slot, wire.decode_check, done, self._attempt_s, self._whole_s, self._load)
 
     async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
         keys, arguments = wire.encode_refund(calls, request_id)

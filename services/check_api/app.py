@@ -67,6 +67,8 @@ LOG_ERRORS_EVERY_S = 1.0
 IMPORT_SWITCH_S = 0.0005
 """How long an import in a thread may keep the interpreter to itself while checks are waiting."""
 
+_EPOCH = LegacyReset.EPOCH
+
 _log = structlog.get_logger("check_api")
 
 
@@ -251,7 +253,7 @@ class NodeApp:
 
     def _answered(self, answer: Answer, *, detail: bool) -> Reply:
         options = self.options
-        epoch_now_s = int(time.time()) if options.legacy_reset is LegacyReset.EPOCH else 0
+        epoch_now_s = int(time.time()) if options.legacy_reset is _EPOCH else 0
         lines = answer_lines(answer, options.headers, options.legacy_reset, epoch_now_s)
         return ok(encode_detailed(answer) if detail else encode_answer(answer), lines)
 

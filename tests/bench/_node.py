@@ -26,7 +26,7 @@ from regional_limiter.store.connection import ConnectionOptions, Server, pack
 from regional_limiter.store.library import build_library, encode_check
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from services.check_api.app import NodeOptions, create_app
-from services.check_api.server import serve_node
+from services.check_api.server import serve_node, settle_collector
 
 CAPACITY = 400_000_000
 PATIENT = StoreOptions(deadline_ms=2000, whole_deadline_ms=2000, calm_deadline_ms=2000)
@@ -98,6 +98,7 @@ async def serve_bare(redis: str, listener: socket.socket) -> None:
         bare_app(server), http="httptools", ws="none", loop="none", lifespan="off", log_config=None,
         access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=75,
     )  # fmt: skip
+    settle_collector()
     await uvicorn.Server(config).serve(sockets=[listener])
 
 
@@ -110,6 +111,7 @@ async def serve_ours(redis: str, listener: socket.socket, directory: Path) -> No
     limiter = Limiter("us", store, b"0123456789abcdef", directory, ProtocolTimes(), node="n1")
     await limiter.start()
     await store.points()
+    settle_collector()
     await serve_node(create_app(limiter, NodeOptions("us", "n1")), listener, asyncio.Event())
 
 

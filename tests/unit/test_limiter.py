@@ -15,7 +15,7 @@ from regional_limiter.model.decision import Check, Reason, ShareKind
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable, StoreUnavailable
 from regional_limiter.model.share import region_capacity
 from regional_limiter.store.base import Sharing, TouchReply
-from tests.unit.limiter_store import FakeStore, allow, blob_of, check, deny, rule, running
+from tests.unit.limiter_store import FakeStore, PromptStore, allow, blob_of, check, deny, rule, running
 
 DOWN = StoreUnavailable("timeout")
 NEVER_SENT = StoreUnavailable("disconnected", may_have_run=False)
@@ -200,7 +200,7 @@ async def test_what_was_decided_without_a_call_is_charged_when_the_store_is_back
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("regional_limiter.limiter.PAY_EVERY_S", 0.001)
-    store = FakeStore(default=NEVER_SENT)
+    store = PromptStore(default=NEVER_SENT)
     async with running(store, tmp_path, blob_of(rule("a", refill="1/h"))) as limiter:
         for _ in range(3):
             await limiter.check(check(cost=2))
