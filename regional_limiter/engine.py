@@ -31,6 +31,7 @@ def blocked(rule: str) -> Answer:
     return Answer(False, Reason.BLOCKED, 0, 0, None, 0, rule, False)
 
 
+_FLOOR = ShareKind.FLOOR
 _FOREVER = float("inf")
 
 
@@ -87,20 +88,32 @@ def combine(verdicts: Sequence[RuleVerdict]) -> Answer:
         wait_ms = max(item.verdict.wait_ms for item in verdicts)
         denying = [item for item in verdicts if not item.verdict.allowed]
         # max and min keep the first of equals
-        named = max(denying, key=_wait) if denying else min(verdicts, key=lambda item: item.verdict.remaining)
+        named = max(denying, key=_wait) if denying else min(verdicts, key=_left)
     verdict = named.verdict
     return Answer(
-        allowed=verdict.allowed,
-        reason=verdict.reason,
-        limit=named.limit,
-        remaining=verdict.remaining,
-        retry_after_ms=0 if verdict.allowed else verdict.retry_after_ms,
-        reset_after_ms=verdict.reset_after_ms,
-        rule=named.rule,
-        degraded=any(item.verdict.degraded or item.verdict.share_kind is ShareKind.FLOOR for item in verdicts),
-        verdicts=tuple(verdicts),
-        wait_ms=wait_ms if verdict.allowed else 0,
+        verdict.allowed,
+        verdict.reason,
+        named.limit,
+        verdict.remaining,
+        0 if verdict.allowed else verdict.retry_after_ms,
+        verdict.reset_after_ms,
+        named.rule,
+        _is_degraded(verdicts),
+        tuple(verdicts),
+        wait_ms if verdict.allowed else 0,
     )
+
+
+def _is_degraded(verdicts: Sequence[RuleVerdict]) -> bool:
+    for item in verdicts:
+        verdict = item.verdict
+        if verdict.degraded or verdict.share_kind is _FLOOR:
+            return True
+    return False
+
+
+def _left(item: RuleVerdict) -> int:
+    return item.verdict.remaining
 
 
 def _wait(item: RuleVerdict) -> float:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from hashlib import blake2b
 from math import ceil
+from typing import Any, NamedTuple
 
 from regional_limiter import engine
 from regional_limiter.algorithms.registry import ALGORITHMS
@@ -18,16 +20,17 @@ from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key
 from regional_limiter.model.rule import Distribution, MeasuredCost, Rule, RuleSet, Scope
 from regional_limiter.model.share import SHARE_UNITS, left_over
-from regional_limiter.rules import Matcher
+from regional_limiter.rules import Matcher, grammar
 from regional_limiter.rules.normal import normalised
 from regional_limiter.rules.values import number_of
 from regional_limiter.store.base import BucketCall, Sharing
 
 ATTRIBUTES_MOST = 64
-PLAN_BYTES = 400
-"""About what a plan takes, and each step of it, beside its texts."""
+PLAN_BYTES = 700
+"""About what a plan takes with what was asked by it last, and each step of it, beside its texts."""
 
 REQUEST_ID_BYTES_MOST = 128
+DOMAIN_EXPECTED = grammar.NAME_EXPECTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,8 @@ class Step:
         "_added",
         "_call",
         "_domain",
-        "_has_holders",
         "_measured",
+        "has_holders",
         "key",
         "key_hash",
         "name",
@@ -81,7 +84,7 @@ class Step:
         self.name = f"{rule.domain}/{rule.id}"
         self.sharing = _sharing(rule)
         self._domain = domain
-        self._has_holders = ALGORITHMS[rule.algorithm].holder
+        self.has_holders = ALGORITHMS[rule.algorithm].holder
         self._call: BucketCall | None = None
 
     def call(self, cost: int, base_version: int, base: int, holder: str = "") -> BucketCall:
@@ -90,7 +93,7 @@ class Step:
         ``holder``: who takes or gives back, if the rule's kind has holders.
         """
         call = self._call
-        if not self._has_holders:
+        if not self.has_holders:
             holder = ""
         if call is None or call.cost != cost or call.holder != holder:
             rule, domain = self.rule, self._domain
@@ -155,12 +158,21 @@ def _sharing(rule: Rule) -> Sharing:
     return Sharing.ADAPTIVE if rule.distribution is Distribution.ADAPTIVE else Sharing.STATIC
 
 
+class Asking(NamedTuple):
+    """What is asked of the store for ``cost``.  ``prepared``: by group, as the store prepares it."""
+
+    cost: int
+    calls: list[BucketCall]
+    prepared: list[Any]
+
+
 class Plan:
     """The steps of a check in the order of the set, and their places grouped by call.
 
     ``steps``: of the rules that limit.  ``unlimited``: of those that only count.  ``blocked``: the step whose rule
     denies this key outright; nothing else is asked or charged then.  ``generation``: which rules and bases it was
-    made from; see :attr:`Planner.generation`.
+    made from; see :attr:`Planner.generation`.  ``is_adaptive``: a rule of it is.  ``asking``: what was asked
+    by it last, since most checks cost the same; not if it ages or names who asks (``may_be_asked_again``).
     """
 
     __slots__ = (
@@ -168,9 +180,12 @@ class Plan:
         "_base",
         "_base_version",
         "_met",
+        "asking",
         "blocked",
         "generation",
         "groups",
+        "is_adaptive",
+        "may_be_asked_again",
         "measures",
         "steps",
         "unlimited",
@@ -186,6 +201,9 @@ class Plan:
         self.unlimited = tuple(step for step in met if step.rule.unlimited) if self.blocked is None else ()
         self._as_asked = all(step.costs_as_asked for step in steps)
         self.generation = generation
+        self.is_adaptive = any(step.sharing is Sharing.ADAPTIVE for step in steps)
+        self.asking: Asking | None = None
+        self.may_be_asked_again = not any(step.has_holders or step.rule.calendar for step in steps)
         self.groups = engine.groups([step.key for step in steps]) if steps else []
         self._base_version = base_version
         self._base = base
@@ -245,19 +263,23 @@ class Planner:
         self.generation += 1
 
     def plan(self, check: Check) -> Plan:
-        """Raises RulesUnavailable when the domain has rules, none of which could be taken.
-
-        Raises InvalidCheck when a rule measures its cost by an attribute that is no number.
-        """
+        """Raises InvalidCheck, and RulesUnavailable when the domain has rules, none of which could be taken."""
+        cost = check.cost
+        if type(cost) is not int or not 0 <= cost <= MAX_COST or check.request_id is not None:
+            validate_charge(check)
         domain = self._domains.get(check.domain)
         if domain is None:
+            validate_identity(check)
             return self._make(check)
         attributes = check.attributes
         if not domain.names.issuperset(attributes):
+            validate_identity(check)
             attributes = {name: value for name, value in attributes.items() if name in domain.names}
         identity = (check.domain, frozenset(attributes.items()))
         plan = self._plans.get(identity)
         if plan is None:
+            # Of texts that are a known plan's it is known that they are valid.
+            validate_identity(check)
             plan = self._make(check)
             texts = sum(len(name) + len(value) for name, value in attributes.items())
             size = 4 * texts + PLAN_BYTES * (1 + len(plan.steps))
@@ -292,18 +314,30 @@ def _measured(rule: Rule, cost: MeasuredCost, attributes: Mapping[str, str]) -> 
     return max(cost.at_least, ceil(Fraction(number) / cost.per))
 
 
-def validate(check: Check) -> None:
-    """The bounds of a check.  Raises InvalidCheck naming the field."""
-    cost = check.cost
+@lru_cache(maxsize=1024)
+def is_domain(name: str) -> bool:
+    """Whether a rule set could have this name.  One that none could is a mistake, not a domain without rules."""
+    return grammar.NAME.fullmatch(name) is not None
+
+
+def validate_charge(check: Check) -> None:
+    """The bounds of what a check asks for.  Raises InvalidCheck naming the field."""
+    cost, request_id = check.cost, check.request_id
     if type(cost) is not int or not 0 <= cost <= MAX_COST:
         raise InvalidCheck("cost", f"an integer from 0 to {MAX_COST}")
+    if request_id is not None and not (request_id and _fits(request_id, REQUEST_ID_BYTES_MOST)):
+        raise InvalidCheck("request_id", f"1 to {REQUEST_ID_BYTES_MOST} bytes of UTF-8")
+
+
+def validate_identity(check: Check) -> None:
+    """The bounds of whom a check is about.  Raises InvalidCheck naming the field."""
+    if not is_domain(check.domain):
+        raise InvalidCheck("domain", DOMAIN_EXPECTED)
     if len(check.attributes) > ATTRIBUTES_MOST:
         raise InvalidCheck("attributes", f"at most {ATTRIBUTES_MOST} attributes")
     for name, value in check.attributes.items():
         if not (_fits(value, MAX_VALUE_BYTES) and _fits(name, MAX_VALUE_BYTES)):
             raise InvalidCheck(name[:MAX_VALUE_BYTES], f"at most {MAX_VALUE_BYTES} bytes of UTF-8")
-    if check.request_id is not None and not (check.request_id and _fits(check.request_id, REQUEST_ID_BYTES_MOST)):
-        raise InvalidCheck("request_id", f"1 to {REQUEST_ID_BYTES_MOST} bytes of UTF-8")
 
 
 def _fits(text: str, bytes_most: int) -> bool:

@@ -11,6 +11,8 @@ from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.share import region_capacity
 from regional_limiter.store.base import BucketCall, RuleTotals, Sharing
 
+_ADAPTIVE, _LEASE = Sharing.ADAPTIVE, ShareKind.LEASE
+
 
 class Totals:
     """Running totals by name.  Of more than twice ``names_most`` names only the busiest ``names_most`` stay."""
@@ -19,7 +21,7 @@ class Totals:
         self._names_most = names_most
         self._rows: dict[str, list[int]] = {}
 
-    def add(self, name: str, *, allowed: bool, cost: int, degraded: bool) -> None:
+    def add(self, name: str, allowed: bool, cost: int, degraded: bool) -> None:
         row = self._rows.get(name)
         if row is None:
             if len(self._rows) >= 2 * self._names_most:
@@ -84,10 +86,10 @@ def is_interesting(call: BucketCall, verdict: Verdict) -> bool:
     Only keys that are short of something, or that already hold another share than their base: a key that keeps
     half of what its region may have costs no message anywhere.
     """
-    if call.sharing is not Sharing.ADAPTIVE or call.cost == 0:
+    if call.sharing is not _ADAPTIVE or call.cost == 0:
         return False
     if not verdict.allowed:
         return verdict.reason is Reason.LIMITED
-    if verdict.share_kind is ShareKind.LEASE and verdict.share != call.base:
+    if verdict.share_kind is _LEASE and verdict.share != call.base:
         return True
     return 2 * verdict.remaining < region_capacity(call.capacity, verdict.share, call.regions)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum, StrEnum
+
+from regional_limiter.model.value import value
 
 MAX_COST = 2**31 - 1
 MAX_VALUE_BYTES = 1024
@@ -29,7 +31,7 @@ class ShareKind(IntEnum):
     FLOOR = 3
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Check:
     """A question: may this happen now?  ``attributes`` holds client_key and resource too."""
 
@@ -39,7 +41,7 @@ class Check:
     request_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Verdict:
     """What one bucket says.
 
@@ -66,7 +68,7 @@ class Verdict:
     wait_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RuleVerdict:
     """A verdict and the rule that it belongs to (``limit``: the rule's whole limit)."""
 
@@ -78,7 +80,7 @@ class RuleVerdict:
     in_headers: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """The combined answer of a check.  ``rule`` is the tightest one, None when no rule matched.
 

@@ -11,10 +11,10 @@ nodes and agent within a fraction of a second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
@@ -185,6 +185,10 @@ class CheckStore(Protocol):
         """
         ...
 
+    async def ttl_ms(self, call: BucketCall) -> int | None:
+        """For how long the bucket of ``call`` is kept from now on.  None: it is not there, so as good as new."""
+        ...
+
     async def points(self) -> Sequence[str]:
         """The enforcement points that this process uses (one per primary)."""
         ...
@@ -200,6 +204,23 @@ class CheckStore(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+Decided = Callable[[list[Verdict] | Exception], None]
+"""Called once with the verdicts of a check, or with what went wrong: StoreUnavailable, if it was foreseen."""
+
+
+@runtime_checkable
+class SubmittingStore(Protocol):
+    """A store that can also answer a check by callback, and keeps a deadline of its own."""
+
+    def prepare(self, calls: Sequence[BucketCall], request_id: str | None) -> Any:
+        """What :meth:`submit` takes: the same for the same arguments, so it may be kept and submitted again."""
+        ...
+
+    def submit(self, prepared: Any, done: Decided) -> None:
+        """``CheckStore.check`` without a task or a future on the way; ``done`` may be called before it returns."""
+        ...
 
 
 class AgentStore(Protocol):

@@ -48,6 +48,11 @@ class BucketTable:
             self._by_expiry = [(expires_ms, name) for name, (_, expires_ms, _) in self._held.items()]
             heapify(self._by_expiry)
 
+    def ttl_ms(self, key: str, now_ms: int) -> int | None:
+        """For how long ``key`` itself is kept, None if it is not."""
+        held = self._held.get(key)
+        return held[1] - now_ms if held is not None and now_ms < held[1] else None
+
     def expires(self) -> dict[str, int]:
         """key -> when it expires, in ms (for tests)."""
         return {key: expires_ms for key, (_, expires_ms, _) in self._held.items()}

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from regional_limiter.model.errors import OtherWindows, StoreUnavailable
 from regional_limiter.store.breaker import Breaker
@@ -31,6 +31,8 @@ _NOT_RUN: Final = _ELSEWHERE | {"MOVED", "ASK", "BUSY", "OOM", "MISCONF", "NOREP
 _LOG_EVERY_S: Final = 1.0
 # At its start only: an error that quotes a caller's text must not prove that nothing ran.
 _UNKNOWN_FUNCTION: Final = "ERR Function not found"
+
+_T = TypeVar("_T")
 
 Load = Callable[[str, float], Awaitable[None]]
 """Load the function library at an address within so many seconds."""
@@ -71,6 +73,7 @@ class Cluster:
         self._refresher: asyncio.Task[None] | None = None
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
+        self._finishing: set[asyncio.Task[None]] = set()
         self.refreshes = 0
 
     # ---- life
@@ -157,15 +160,94 @@ class Cluster:
         if not self._known.is_set():
             await self.known(whole_s)
         address = address or self.owner(slot or 0)
+        reply = await self._send(address, command, min(attempt_s, whole_s), False, through_breaker)
+        if not isinstance(reply, ReplyError):
+            return reply
+        return await self._follow(reply, address, command, slot, attempt_s, end, load, through_breaker)
+
+    def submit(
+        self,
+        command: bytes,
+        slot: int,
+        decode: Callable[[Any], _T],
+        done: Callable[[_T | Exception], None],
+        attempt_s: float,
+        whole_s: float,
+        load: Load,
+    ) -> None:
+        """:meth:`call` by callback: ``done`` gets the decoded reply, or an exception.
+
+        One that was foreseen is StoreUnavailable.  ``done`` may be called before this returns.  There is no task
+        and no future on the way while the slot's owner is known and answers.
+        """
+        address = self._owners[slot]
+        server = self._servers.get(address)
+        if server is None or not self._known.is_set():
+            call = self.call(command, slot=slot, attempt_s=attempt_s, whole_s=whole_s, load=load)
+            self._finish(call, decode, done)
+            return
+        started = monotonic()
+        breaker = self._breakers.get(address) or self.breaker(address)
+        if not breaker.admits(started):
+            done(StoreUnavailable("breaker_open", may_have_run=False))
+            return
+
+        def answered(reply: object) -> None:
+            if isinstance(reply, StoreUnavailable):
+                breaker.failed(started, monotonic())
+                done(reply)
+                return
+            breaker.succeeded()
+            if self._strikes:
+                self._strikes.pop(address, None)
+            if isinstance(reply, ReplyError):
+                end = started + whole_s
+                call = self._follow(reply, address, command, slot, attempt_s, end, load, True)
+                self._finish(call, decode, done)
+                return
+            try:
+                outcome: _T | Exception = decode(reply)
+            except Exception as error:
+                outcome = error
+            done(outcome)
+
+        try:
+            server.submit(command, started + attempt_s, answered)
+        except StoreUnavailable as error:
+            done(error)
+
+    def _finish(
+        self, call: Coroutine[Any, Any, object], decode: Callable[[Any], _T], done: Callable[[_T | Exception], None]
+    ) -> None:
+        """Have ``done`` told what comes of ``call``."""
+
+        async def finish() -> None:
+            try:
+                outcome: _T | Exception = decode(await call)
+            except Exception as error:
+                outcome = error
+            done(outcome)
+
+        task = asyncio.get_running_loop().create_task(finish())
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    async def _follow(
+        self,
+        reply: ReplyError,
+        address: str,
+        command: bytes,
+        slot: int | None,
+        attempt_s: float,
+        end: float,
+        load: Load | None,
+        through_breaker: bool,
+    ) -> object:
+        """Go on after an error reply: where the reply says, once more, if it proves that nothing ran."""
+        said: object = reply
         asking = redirected = loaded = False
-        while True:
-            left_s = end - monotonic()
-            if left_s <= 0:
-                raise StoreUnavailable("timeout", may_have_run=False)
-            reply = await self._send(address, command, min(attempt_s, left_s), asking, through_breaker)
-            if not isinstance(reply, ReplyError):
-                return reply
-            text = str(reply)
+        while isinstance(said, ReplyError):
+            text = str(said)
             kind, _, rest = text.partition(" ")
             if text.startswith(_UNKNOWN_FUNCTION) and load is not None and not loaded:
                 loaded = True
@@ -175,6 +257,11 @@ class Cluster:
                 address = await self._redirect(rest, address, moved=kind == "MOVED", left_s=end - monotonic())
             else:
                 raise self._refused(kind, text, address)
+            left_s = end - monotonic()
+            if left_s <= 0:
+                raise StoreUnavailable("timeout", may_have_run=False)
+            said = await self._send(address, command, min(attempt_s, left_s), asking, through_breaker)
+        return said
 
     async def _send(self, address: str, command: bytes, timeout_s: float, asking: bool, guarded: bool) -> object:
         breaker = self.breaker(address)
@@ -189,9 +276,13 @@ class Cluster:
                 breaker.failed(started, monotonic())
             raise
         if guarded or monotonic() - started <= self._options.quick_s:
-            breaker.succeeded()
-            self._strikes.pop(address, None)
+            self._succeeded(address, breaker)
         return reply
+
+    def _succeeded(self, address: str, breaker: Breaker) -> None:
+        breaker.succeeded()
+        if self._strikes:
+            self._strikes.pop(address, None)
 
     async def _redirect(self, rest: str, asked: str, *, moved: bool, left_s: float) -> str:
         """The address that MOVED or ASK names (``SLOT HOST:PORT``), connected."""

@@ -4,7 +4,8 @@ Calls are written together (one ``write`` per turn of the loop) and answered in 
 oldest call that waits.  From this follow the rules of this file:
 
 - A call that is given up (deadline, or its caller went away) keeps its place in the queue; the reply that comes
-  for it is thrown away.  A completion never raises, or every later reply would meet the wrong call.
+  for it is thrown away.  What a completion raises is logged and goes no further, or every later reply would meet
+  the wrong call.
 - A deadline that passes ends the connection: nothing that was asked on it can be told from what is asked next.
   Everything that waits fails with it, and a new connection is made outside the path of calls.
 - While there is no connection calls fail at once.  A new one counts only after the server answered on it: the
@@ -23,6 +24,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Final, cast
 
@@ -42,7 +44,11 @@ def pack(*parts: str | bytes | int) -> bytes:
     return packed
 
 
+Done = Callable[[object], None]
+"""Called once with the reply of a call, or with the StoreUnavailable of one that will have none."""
+
 _NOT_YET: Final = object()
+_FAILED: Final = "what waited for a reply failed"
 _ASKING: Final = pack("ASKING")
 _STALL_S: Final = 0.002
 """A timer this late means that the loop stood still: replies may lie unread, so it looks once more."""
@@ -70,7 +76,7 @@ class _Wire(asyncio.Protocol):
         self._loop = loop
         self._on_lost = on_lost
         self._reader = hiredis.Reader(notEnoughData=_NOT_YET)
-        self._waiting: deque[tuple[asyncio.Future[object] | None, float]] = deque()
+        self._waiting: deque[tuple[Done | None, float]] = deque()
         self._unsent: list[bytes] = []
         self._in_flight_max = in_flight_max
         self._transport: asyncio.Transport | None = None
@@ -82,23 +88,25 @@ class _Wire(asyncio.Protocol):
 
     # ---- calls
 
-    def call(self, command: bytes, timeout_s: float, *, asking: bool = False) -> asyncio.Future[object]:
+    def submit(self, command: bytes, deadline: float, done: Done, *, asking: bool = False) -> None:
         if self.lost.is_set():
             raise StoreUnavailable("disconnected", may_have_run=False)
         waiting = self._waiting
         if len(waiting) >= self._in_flight_max:
             raise StoreUnavailable("queue_full", may_have_run=False)
-        future: asyncio.Future[object] = self._loop.create_future()
-        deadline = monotonic() + timeout_s
         if not self._unsent and self._writable:
             self._loop.call_soon(self._flush)
         if asking:
             waiting.append((None, deadline))
             self._unsent.append(_ASKING)
-        waiting.append((future, deadline))
+        waiting.append((done, deadline))
         self._unsent.append(command)
         if deadline < self._timer_at:
             self._arm(deadline)
+
+    def call(self, command: bytes, timeout_s: float, *, asking: bool = False) -> asyncio.Future[object]:
+        future: asyncio.Future[object] = self._loop.create_future()
+        self.submit(command, monotonic() + timeout_s, partial(_settle, future), asking=asking)
         return future
 
     @property
@@ -122,9 +130,12 @@ class _Wire(asyncio.Protocol):
         try:
             reader.feed(data)
             while (reply := reader.gets()) is not _NOT_YET:
-                future, _ = waiting.popleft()
-                if future is not None and not future.done():
-                    future.set_result(reply)
+                done, _ = waiting.popleft()
+                if done is not None:
+                    try:
+                        done(reply)
+                    except Exception:
+                        _log.exception(_FAILED)
         except (hiredis.ProtocolError, IndexError):
             self.drop("protocol")
 
@@ -149,13 +160,16 @@ class _Wire(asyncio.Protocol):
             self._timer.cancel()
         if self._transport is not None:
             self._transport.abort()
-        sent = len(self._waiting) - len(self._unsent)
+        waiting, self._waiting = self._waiting, deque()
+        sent = len(waiting) - len(self._unsent)
         self._unsent.clear()
-        for place, (future, _) in enumerate(self._waiting):
-            if future is not None and not future.done():
-                future.set_exception(StoreUnavailable(cause, may_have_run=place < sent))
-        self._waiting.clear()
         self._on_lost(self, cause)
+        for place, (done, _) in enumerate(waiting):
+            if done is not None:
+                try:
+                    done(StoreUnavailable(cause, may_have_run=place < sent))
+                except Exception:
+                    _log.exception(_FAILED)
 
     def _arm(self, deadline: float) -> None:
         if self._timer is not None:
@@ -180,6 +194,15 @@ class _Wire(asyncio.Protocol):
             self.drop("timeout")
         else:
             self._arm(earliest)
+
+
+def _settle(future: asyncio.Future[object], outcome: object) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, StoreUnavailable):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
 
 
 class Server:
@@ -222,6 +245,13 @@ class Server:
         if wire is None:
             raise StoreUnavailable("disconnected", may_have_run=False)
         return wire.call(command, timeout_s, asking=asking)
+
+    def submit(self, command: bytes, deadline: float, done: Done) -> None:
+        """:meth:`call` by callback, until ``deadline`` of ``monotonic()``.  Raises as :meth:`call` does at once."""
+        wire = self._wire
+        if wire is None:
+            raise StoreUnavailable("disconnected", may_have_run=False)
+        wire.submit(command, deadline, done)
 
     def start(self) -> None:
         """Begin to connect (needs a running loop)."""

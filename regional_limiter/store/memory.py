@@ -293,6 +293,10 @@ class MemoryStore:
     async def renew(self, calls: Sequence[BucketCall]) -> list[bool]:
         return self._owner(calls).renew(self._now(), calls)
 
+    async def ttl_ms(self, call: BucketCall) -> int | None:
+        now_ms = self._now() // 1000
+        return self._owner([call]).buckets.ttl_ms(functions_of(call).storage_key(call, now_ms), now_ms)
+
     async def points(self) -> Sequence[str]:
         return self._names
 

@@ -12,19 +12,21 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic, time_ns
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
+from regional_limiter.algorithms.registry import functions_of
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.errors import OtherWindows, StoreUnavailable
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
-from regional_limiter.store.base import BucketCall, Collected, NodeBeat, TouchReply
+from regional_limiter.store.base import BucketCall, Collected, Decided, NodeBeat, TouchReply
 from regional_limiter.store.cluster import Cluster, ClusterOptions
 from regional_limiter.store.connection import ReplyError, pack
 from regional_limiter.store.library import Encoded, Reply, build_library
 from regional_limiter.store.topology import primaries_in, slot_of_tag
+from regional_limiter.submitting import settled
 
 _log = logging.getLogger("apportion.store")
 
@@ -56,11 +58,18 @@ class StoreOptions:
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
 
+class Prepared(NamedTuple):
+    """A check as it goes out, and to the owner of which slot.  ``calls``: if they have to be written anew when the
+    store's clock is in other windows."""
+
+    command: bytes
+    slot: int
+    calls: Sequence[BucketCall]
+    request_id: str | None
+
+
 class RedisClusterStore:
     """CheckStore and AgentStore.  ``seeds``: ``host:port`` of some servers.  Connects with the first call."""
-
-    keeps_time = True
-    """A check is answered or fails within ``whole_deadline_ms``."""
 
     def __init__(self, seeds: Sequence[str], times: ProtocolTimes, options: StoreOptions | None = None) -> None:
         if not seeds:
@@ -82,13 +91,51 @@ class RedisClusterStore:
     # ---- CheckStore
 
     async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
-        return wire.decode_check(cast(Sequence[int], await self._keyed("check", calls, request_id)))
+        prepared = self.prepare(calls, request_id)
+        return await settled(lambda done: self.submit(prepared, done))
+
+    def prepare(self, calls: Sequence[BucketCall], request_id: str | None) -> Prepared:
+        slot = slot_of_tag(tag_of(calls[0].key))
+        command = self._packed("check", wire.encode_check(calls, request_id, _now_ms()))
+        return Prepared(command, slot, calls if any(call.calendar for call in calls) else (), request_id)
+
+    def submit(self, prepared: Prepared, done: Decided) -> None:
+        """See SubmittingStore; a check is answered or fails within ``whole_deadline_ms``."""
+        command, slot, calls, _ = prepared
+        if calls:
+            done = self._with_its_windows(prepared, done)
+        self.cluster.submit(command, slot, wire.decode_check, done, self._attempt_s, self._whole_s, self._load)
+
+    def _with_its_windows(self, prepared: Prepared, done: Decided) -> Decided:
+        """The store's clock counts: asked once more, with windows around it, if ours are not.  Nothing has run."""
+        end = monotonic() + self._whole_s
+
+        def decided(outcome: list[Verdict] | Exception) -> None:
+            if not isinstance(outcome, OtherWindows):
+                done(outcome)
+                return
+            command = self._packed("check", wire.encode_check(prepared.calls, prepared.request_id, outcome.time_ms))
+            left_s = end - monotonic()
+            self.cluster.submit(
+                command, prepared.slot, wire.decode_check, done, min(self._attempt_s, left_s), left_s, self._load
+            )
+
+        return decided
 
     async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
-        await self._keyed("refund", calls, request_id, calm=True)
+        await self._keyed("refund", calls, request_id)
 
     async def renew(self, calls: Sequence[BucketCall]) -> list[bool]:
-        return wire.decode_renew(cast(Sequence[int], await self._keyed("renew", calls, None, calm=True)))
+        return wire.decode_renew(cast(Sequence[int], await self._keyed("renew", calls, None)))
+
+    async def ttl_ms(self, call: BucketCall) -> int | None:
+        # The one place where a node's clock names a window: only to show it, and the wrong one is not there.
+        key = functions_of(call).storage_key(call, _now_ms())
+        reply = await self.cluster.call(
+            pack("PTTL", key), slot=slot_of_tag(tag_of(key)), attempt_s=self._calm_s, whole_s=self._calm_s
+        )
+        ttl_ms = cast(int, reply)
+        return ttl_ms if ttl_ms >= 0 else None
 
     async def points(self) -> Sequence[str]:
         topology = await self.cluster.known(self._calm_s)
@@ -151,30 +198,23 @@ class RedisClusterStore:
 
     # ---- calls
 
-    async def _keyed(
-        self, function: str, calls: Sequence[BucketCall], request_id: str | None, calm: bool = False
-    ) -> Reply:
-        """A check, a refund or a renewal, which are written alike."""
-        whole_s = self._calm_s if calm else self._whole_s
-        attempt_s = self._calm_s if calm else self._attempt_s
-        end = monotonic() + whole_s
-        try:
-            encoded = wire.encode_check(calls, request_id, time_ns() // 1_000_000)
-            return await self._sent(function, calls, encoded, attempt_s, whole_s)
-        except OtherWindows as error:
-            # The store's clock counts, and nothing has run: once more, with windows around it.
-            encoded = wire.encode_check(calls, request_id, error.time_ms)
-            return await self._sent(function, calls, encoded, attempt_s, end - monotonic())
-
-    async def _sent(
-        self, function: str, calls: Sequence[BucketCall], encoded: Encoded, attempt_s: float, whole_s: float
-    ) -> Reply:
+    def _packed(self, function: str, encoded: Encoded) -> bytes:
         keys, arguments = encoded
+        return pack("FCALL", self._library.functions[function], len(keys), *keys, *arguments)
+
+    async def _keyed(self, function: str, calls: Sequence[BucketCall], request_id: str | None) -> Reply:
+        """A refund or a renewal, which are written as a check is."""
+        try:
+            return await self._sent(function, calls, wire.encode_check(calls, request_id, _now_ms()))
+        except OtherWindows as error:
+            return await self._sent(function, calls, wire.encode_check(calls, request_id, error.time_ms))
+
+    async def _sent(self, function: str, calls: Sequence[BucketCall], encoded: Encoded) -> Reply:
         reply = await self.cluster.call(
-            pack("FCALL", self._library.functions[function], len(keys), *keys, *arguments),
+            self._packed(function, encoded),
             slot=slot_of_tag(tag_of(calls[0].key)),
-            attempt_s=attempt_s,
-            whole_s=whole_s,
+            attempt_s=self._calm_s,
+            whole_s=self._calm_s,
             load=self._load,
         )
         return cast(Reply, reply)
@@ -253,3 +293,7 @@ def _versions(reply: object) -> set[str]:
         name = fields.get(b"library_name", b"").decode()
         found.add(name.removeprefix(LIBRARY_PREFIX))
     return found
+
+
+def _now_ms() -> int:
+    return time_ns() // 1_000_000

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import gc
 import logging
 import signal
 import socket
@@ -21,7 +20,7 @@ import uvloop
 from regional_limiter.limiter import Limiter
 from regional_limiter.store.redis_cluster import RedisClusterStore
 from services.check_api.app import NodeApp, create_app
-from services.check_api.server import serve_node
+from services.check_api.server import serve_node, settle_collector
 from services.check_api.wiring import build_limiter, build_store, node_name, node_options
 from services.listening import bind
 from services.logs import configure_logging
@@ -84,9 +83,7 @@ async def _run(
             return
         _log.info("started", ready=limiter.ready)
         await app.warm_up()
-        # What lives now lives as long as the process: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
+        settle_collector()
 
     starting = asyncio.create_task(start(), name="start")
     await serve_node(app, listener, stop, drain_ms=drain_ms, hurry=hurry)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Annotated, Any
+
 import msgspec
 
-from regional_limiter.model.decision import Answer, RuleVerdict, ShareKind
+from regional_limiter.limiter import Inspection
+from regional_limiter.model.decision import Answer, RuleVerdict, ShareKind, Verdict
 
 
 class AnswerBody(msgspec.Struct):
@@ -42,22 +46,110 @@ class DetailedBody(AnswerBody):
     verdicts: list[VerdictBody]
 
 
+class ErrorBody(msgspec.Struct):
+    """What stands in the place of an answer that a check of a batch did not get: a problem (RFC 9457)."""
+
+    error: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
+
+
+_ANSWER_OR_ERROR = {
+    "oneOf": [{"$ref": f"#/components/schemas/{body.__name__}"} for body in (AnswerBody, ErrorBody)]
+}
+
+
+class BatchAnswerBody(msgspec.Struct):
+    """The answers of a batch, in the order of its checks."""
+
+    answers: list[Annotated[Any, msgspec.Meta(extra_json_schema=_ANSWER_OR_ERROR)]]
+
+
+class InspectionBody(msgspec.Struct):
+    """How one bucket stands.  ``ttl_ms``: null when the store does not keep it, which is as good as new.
+
+    ``share``, ``share_units``, ``session_left_ms``, ``consent_left_ms``: null unless the rule is global.
+    """
+
+    rule: str
+    key: str
+    algorithm: str
+    limit: int
+    remaining: int
+    reset_after_ms: int
+    ttl_ms: int | None
+    share: str | None
+    share_units: int | None
+    session_left_ms: int | None
+    consent_left_ms: int | None
+    degraded: bool
+
+
+class InspectBody(msgspec.Struct):
+    """Every bucket that a check with this identity meets, in the order of the rule set."""
+
+    domain: str
+    buckets: list[InspectionBody]
+
+
 _encode = msgspec.json.Encoder().encode
 
 
 def encode_answer(answer: Answer) -> bytes:
     """The body of an answer."""
+    return _encode(_answer_body(answer))
+
+
+def encode_batch(outcomes: Sequence[Answer | bytes]) -> bytes:
+    """The body of a batch's answers; bytes are the body of a problem."""
     return _encode(
-        AnswerBody(
-            answer.allowed,
-            answer.limit,
-            answer.remaining,
-            answer.retry_after_ms,
-            answer.reset_after_ms,
-            answer.rule,
-            answer.reason.value,
-            answer.degraded,
+        BatchAnswerBody(
+            [
+                ErrorBody(msgspec.Raw(outcome)) if isinstance(outcome, bytes) else _answer_body(outcome)
+                for outcome in outcomes
+            ]
         )
+    )
+
+
+def encode_inspection(domain: str, buckets: Sequence[Inspection]) -> bytes:
+    """The body of an inspection."""
+    return _encode(InspectBody(domain, [_inspection_body(bucket) for bucket in buckets]))
+
+
+def encode_reset(keys: Sequence[str]) -> bytes:
+    """The body of a reset: the buckets that are full again."""
+    return _encode({"reset": keys})
+
+
+def _answer_body(answer: Answer) -> AnswerBody:
+    return AnswerBody(
+        answer.allowed,
+        answer.limit,
+        answer.remaining,
+        answer.retry_after_ms,
+        answer.reset_after_ms,
+        answer.rule,
+        answer.reason,
+        answer.degraded,
+    )
+
+
+def _inspection_body(bucket: Inspection) -> InspectionBody:
+    verdict = bucket.verdict
+    kind, units = _share_of(verdict)
+    is_global = kind is not None
+    return InspectionBody(
+        bucket.rule,
+        bucket.key,
+        bucket.algorithm,
+        bucket.limit,
+        verdict.remaining,
+        verdict.reset_after_ms,
+        bucket.ttl_ms,
+        kind,
+        units,
+        verdict.session_left_us // 1000 if is_global else None,
+        verdict.consent_left_us // 1000 if is_global else None,
+        verdict.degraded,
     )
 
 
@@ -83,7 +175,7 @@ def encode_detailed(answer: Answer) -> bytes:
 
 def _verdict_body(item: RuleVerdict) -> VerdictBody:
     verdict = item.verdict
-    is_global = verdict.share_kind is not ShareKind.WHOLE
+    kind, units = _share_of(verdict)
     return VerdictBody(
         item.rule,
         verdict.allowed,
@@ -92,7 +184,14 @@ def _verdict_body(item: RuleVerdict) -> VerdictBody:
         verdict.remaining,
         verdict.retry_after_ms,
         verdict.reset_after_ms,
-        verdict.share_kind.name.lower() if is_global else None,
-        verdict.share if is_global else None,
+        kind,
+        units,
         verdict.degraded,
     )
+
+
+def _share_of(verdict: Verdict) -> tuple[str, int] | tuple[None, None]:
+    """(kind, units) of a global rule's share."""
+    if verdict.share_kind is ShareKind.WHOLE:
+        return None, None
+    return verdict.share_kind.name.lower(), verdict.share

@@ -14,7 +14,7 @@ import asyncio
 import importlib
 import sys
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,13 +22,40 @@ import msgspec
 import structlog
 
 from regional_limiter.model.decision import Answer, Check
-from regional_limiter.model.errors import Fault, InvalidCheck, RulesUnavailable, StoreUnavailable
-from services.check_api.answers import encode_answer, encode_detailed
-from services.check_api.bodies import MAX_BODY_BYTES, Refused, parse_check, parse_peek, wants_detail
+from regional_limiter.model.errors import StoreUnavailable
+from services.check_api.answers import (
+    encode_answer,
+    encode_batch,
+    encode_detailed,
+    encode_inspection,
+    encode_reset,
+)
+from services.check_api.batches import Batches, Outcomes
+from services.check_api.bodies import (
+    MAX_BATCH_BYTES,
+    MAX_BODY_BYTES,
+    parse_batch,
+    parse_check,
+    parse_peek,
+    parse_reset,
+    wants_detail,
+)
 from services.check_api.check_limiter import CheckLimiter
 from services.check_api.counts import Counts
-from services.check_api.headers import Header, HeaderMode, LegacyReset, answer_headers
-from services.errors import MEDIA_TYPE, REDUCED_CAPACITY, problem_body
+from services.check_api.headers import HeaderMode, LegacyReset, answer_lines, as_headers
+from services.check_api.heads import BATCH_PATH, CHECK_PATH, Heads
+from services.check_api.replies import (
+    CLOSE,
+    NO_RULES,
+    UNEXPECTED,
+    Reply,
+    ok,
+    problem,
+    told,
+    unauthorised,
+    unavailable,
+    wrong_method,
+)
 from services.tokens import bears_token
 
 Scope = MutableMapping[str, Any]
@@ -40,11 +67,7 @@ LOG_ERRORS_EVERY_S = 1.0
 IMPORT_SWITCH_S = 0.0005
 """How long an import in a thread may keep the interpreter to itself while checks are waiting."""
 
-_NO_RULES = "no valid rule set has been in force here yet"
-
-_NO_STORE = (b"cache-control", b"no-store")
-_JSON = (b"content-type", b"application/json")
-_PROBLEM = (b"content-type", MEDIA_TYPE.encode())
+_EPOCH = LegacyReset.EPOCH
 
 _log = structlog.get_logger("check_api")
 
@@ -60,12 +83,6 @@ class NodeOptions:
     legacy_reset: LegacyReset = LegacyReset.SECONDS
 
 
-class Reply(NamedTuple):
-    status: int
-    headers: list[Header]
-    body: bytes
-
-
 class _Route(NamedTuple):
     """``is_probe``: needs no token, and no rules."""
 
@@ -76,6 +93,14 @@ class _Route(NamedTuple):
 
 class _ClientGone(Exception):
     """The caller hung up before it had sent its request: nobody is there to be answered."""
+
+
+class _Unread(Exception):
+    """The body has not been read to its end; ``reply`` says why, and closes the connection."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.status)
+        self.reply = reply
 
 
 def create_app(limiter: CheckLimiter, options: NodeOptions) -> NodeApp:
@@ -96,10 +121,15 @@ class NodeApp:
         self._unlogged = 0
         self._web: Callable[[Scope, Receive, Send], Awaitable[None]] | None = None
         self._loading = asyncio.Lock()
+        self.batches = Batches(limiter)
+        self.heads = Heads(self._token)
         self._routes = {
-            "/v1/check": _Route("POST", self._check),
+            CHECK_PATH: _Route("POST", self._check),
+            BATCH_PATH: _Route("POST", self._check_batch),
             "/v1/refund": _Route("POST", self._refund),
+            "/v1/reset": _Route("POST", self._reset),
             "/v1/peek": _Route("GET", self._peek),
+            "/v1/inspect": _Route("GET", self._inspect),
             "/livez": _Route("GET", self._livez, is_probe=True),
             "/readyz": _Route("GET", self._readyz, is_probe=True),
         }
@@ -116,7 +146,7 @@ class NodeApp:
         elif self._may_ask(path, scope):
             await self._serve_web(scope, receive, send)
         else:
-            await _send(send, _unauthorised())
+            await _send(send, unauthorised())
 
     async def warm_up(self) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
         """The FastAPI application, imported in a thread the first time; checks go on meanwhile."""
@@ -133,95 +163,117 @@ class NodeApp:
         method, handler, is_probe = route
         try:
             if scope["method"] != method:
-                reply = _problem(405, f"{path} answers {method}", headers=[(b"allow", method.encode())])
+                reply = wrong_method(path, method)
             elif is_probe:
                 reply = await handler(scope, receive)
             elif self._token is not None and not self._bears_token(scope):
-                reply = _unauthorised()
+                reply = unauthorised()
             elif not self.limiter.ready:
-                reply = _unavailable(_NO_RULES)
+                reply = unavailable(NO_RULES)
             else:
                 reply = await handler(scope, receive)
         except _ClientGone:
             return
-        except RulesUnavailable as error:
-            reply = _unavailable(f"the rules of domain {error.domain} cannot be read here, and none are in force")
         except Exception as error:
-            self.note_unexpected(error)
-            reply = _UNEXPECTED
+            reply = self.failed(error)
         await _send(send, reply)
         label = method if scope["method"] == method else "_OTHER"
         self.counts.served(label, path, reply.status, time.perf_counter() - started_s)
 
     async def _check(self, scope: Scope, receive: Receive) -> Reply:
-        return await self._with_body(scope, receive, self._decide)
+        check = parse_check(await _read_body(scope, receive))
+        answer = await self.limiter.check(check)
+        return self.decided(check, answer, detail=wants_detail(scope["query_string"]))
+
+    async def _check_batch(self, scope: Scope, receive: Receive) -> Reply:
+        checks = parse_batch(await _read_body(scope, receive, MAX_BATCH_BYTES))
+        future: asyncio.Future[Outcomes] = asyncio.get_running_loop().create_future()
+
+        def done(outcomes: Outcomes) -> None:
+            if not future.done():
+                future.set_result(outcomes)
+
+        if not self.batches.submit(checks, done):
+            return TOO_MANY_BATCHES
+        return self.decided_batch(checks, await future)
 
     async def _refund(self, scope: Scope, receive: Receive) -> Reply:
-        return await self._with_body(scope, receive, self._give_back)
-
-    async def _peek(self, scope: Scope, receive: Receive) -> Reply:
-        try:
-            check, detail = parse_peek(scope["query_string"])
-            answer = await self.limiter.peek(check)
-        except Refused as error:
-            return _refused(error)
-        except InvalidCheck as error:
-            return _refused(Refused(422, [Fault(error.field, error.expected)]))
-        return self._answered(answer, detail)
-
-    async def _with_body(
-        self, scope: Scope, receive: Receive, act: Callable[[Check, Scope], Awaitable[Reply]]
-    ) -> Reply:
-        try:
-            async with asyncio.timeout(BODY_DEADLINE_S):
-                body = await _read_body(scope, receive)
-        except TimeoutError:
-            return _problem(408, f"the body did not come within {BODY_DEADLINE_S:g} s", headers=_CLOSE)
-        if body is None:
-            return _problem(413, f"a body may have at most {MAX_BODY_BYTES:,} bytes", headers=_CLOSE)
-        try:
-            return await act(parse_check(body), scope)
-        except Refused as error:
-            return _refused(error)
-        except InvalidCheck as error:
-            return _refused(Refused(422, [Fault(error.field, error.expected)]))
-
-    async def _decide(self, check: Check, scope: Scope) -> Reply:
-        answer = await self.limiter.check(check)
-        self.counts.checked(check.domain, answer)
-        return self._answered(answer, wants_detail(scope["query_string"]))
-
-    async def _give_back(self, check: Check, scope: Scope) -> Reply:
+        check = parse_check(await _read_body(scope, receive))
         try:
             await self.limiter.refund(check)
         except StoreUnavailable as error:
-            return _unavailable(f"the refund could not be delivered: {error.cause}")
-        return Reply(200, [_JSON, _NO_STORE], b'{"refunded":true}')
+            return unavailable(f"the refund could not be delivered: {error.cause}")
+        return ok(b'{"refunded":true}')
 
-    def _answered(self, answer: Answer, detail: bool) -> Reply:
+    async def _reset(self, scope: Scope, receive: Receive) -> Reply:
+        check = parse_reset(await _read_body(scope, receive))
+        try:
+            keys = await self.limiter.reset(check)
+        except StoreUnavailable as error:
+            return unavailable(f"not every bucket could be reset: {error.cause}")
+        _log.info("reset", domain=check.domain, buckets=len(keys))
+        return ok(encode_reset(keys))
+
+    async def _peek(self, scope: Scope, receive: Receive) -> Reply:
+        check, detail = parse_peek(scope["query_string"])
+        return self._answered(await self.limiter.peek(check), detail=detail)
+
+    async def _inspect(self, scope: Scope, receive: Receive) -> Reply:
+        check, _ = parse_peek(scope["query_string"])
+        return ok(encode_inspection(check.domain, await self.limiter.inspect(check)))
+
+    # ---- replies, on either path
+
+    def decided(self, check: Check, answer: Answer, *, detail: bool = False) -> Reply:
+        """Count and tell the answer to a check."""
+        self.counts.checked(check.domain, answer)
+        return self._answered(answer, detail=detail)
+
+    def decided_batch(self, checks: Sequence[Check | Exception], outcomes: Outcomes) -> Reply:
+        """Count and tell the answers to a batch; an error is told in its own place."""
+        said: list[Answer | bytes] = []
+        for check, outcome in zip(checks, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                said.append(self.failed(outcome).body)
+            else:
+                assert isinstance(check, Check)
+                self.counts.checked(check.domain, outcome)
+                said.append(outcome)
+        return ok(encode_batch(said))
+
+    def failed(self, error: Exception) -> Reply:
+        """The reply to an error: never an allow; what nobody foresaw is counted."""
+        if isinstance(error, _Unread):
+            return error.reply
+        reply = told(error)
+        if reply is None:
+            self.note_unexpected(error)
+            return UNEXPECTED
+        return reply
+
+    def _answered(self, answer: Answer, *, detail: bool) -> Reply:
         options = self.options
-        epoch_now_s = int(time.time()) if options.legacy_reset is LegacyReset.EPOCH else 0
-        headers = answer_headers(answer, options.headers, options.legacy_reset, epoch_now_s)
-        headers += (_JSON, _NO_STORE)
-        return Reply(200, headers, encode_detailed(answer) if detail else encode_answer(answer))
+        epoch_now_s = int(time.time()) if options.legacy_reset is _EPOCH else 0
+        lines = answer_lines(answer, options.headers, options.legacy_reset, epoch_now_s)
+        return ok(encode_detailed(answer) if detail else encode_answer(answer), lines)
 
     async def _livez(self, scope: Scope, receive: Receive) -> Reply:
         """Whether the process should go on: looks at no dependency."""
-        return Reply(200, [_JSON, _NO_STORE], b'{"live":true}')
+        return ok(b'{"live":true}')
 
     async def _readyz(self, scope: Scope, receive: Receive) -> Reply:
         """Whether to send traffic here.  A node whose Redis is down still answers, so it is ready and degraded."""
         if self.draining:
-            return _unavailable("the node is shutting down")
+            return unavailable("the node is shutting down")
         if not self.limiter.ready:
-            return _unavailable(_NO_RULES)
+            return unavailable(NO_RULES)
         status = self.limiter.status()
         well = [shard.answers and shard.breaker == "closed" for shard in status.shards]
         degraded = not well or not all(well)
         said: dict[str, object] = {"ready": True, "degraded": degraded}
         if status.refused_domains:
             said["refused_domains"] = sorted(status.refused_domains)
-        return Reply(200, [_JSON, _NO_STORE], msgspec.json.encode(said))
+        return ok(msgspec.json.encode(said))
 
     # ---- beside it
 
@@ -242,7 +294,7 @@ class NodeApp:
             # Starlette raises again what its handler has answered with 500, counted and logged.
             if status == 0:
                 self.note_unexpected(error)
-                await _send(watched, _UNEXPECTED)
+                await _send(watched, UNEXPECTED)
         route = getattr(scope.get("route"), "path", "_other")
         method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST") else "_OTHER"
         self.counts.served(method, route, status, time.perf_counter() - started_s)
@@ -274,47 +326,38 @@ def _import_routes() -> Any:
         sys.setswitchinterval(usual_s)
 
 
-async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
-    """The whole body, None if it is larger than allowed (then the rest is not read)."""
+async def _read_body(scope: Scope, receive: Receive, bytes_most: int = MAX_BODY_BYTES) -> bytes:
+    """The whole body.  Raises _Unread when it is too large, or too slow: then the rest is not read."""
     for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and (len(value) > 9 or int(value) > MAX_BODY_BYTES):
-            return None
-    body: bytes = b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _ClientGone
-        part: bytes = message.get("body", b"")
-        body += part
-        if len(body) > MAX_BODY_BYTES:
-            return None
-        if not message.get("more_body", False):
-            return body
+        if name == b"content-length" and value.isdigit() and (len(value) > 9 or int(value) > bytes_most):
+            raise _too_large(bytes_most)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_DEADLINE_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _ClientGone
+                part: bytes = message.get("body", b"")
+                parts.append(part)
+                size += len(part)
+                if size > bytes_most:
+                    raise _too_large(bytes_most)
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+    except TimeoutError:
+        raise _Unread(problem(408, f"the body did not come within {BODY_DEADLINE_S:g} s", CLOSE)) from None
+
+
+def _too_large(bytes_most: int) -> _Unread:
+    return _Unread(problem(413, f"a body may have at most {bytes_most:,} bytes", CLOSE))
 
 
 async def _send(send: Send, reply: Reply) -> None:
-    headers = [*reply.headers, (b"content-length", str(len(reply.body)).encode())]
+    headers = [*as_headers(reply.lines), (b"content-length", str(len(reply.body)).encode())]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})
 
 
-def _problem(status: int, detail: str, *, headers: list[Header] | None = None) -> Reply:
-    return Reply(status, [_PROBLEM, _NO_STORE, *(headers or ())], problem_body(status, detail))
-
-
-def _refused(error: Refused) -> Reply:
-    body = problem_body(error.status, str(error), faults=error.faults)
-    return Reply(error.status, [_PROBLEM, _NO_STORE], body)
-
-
-def _unavailable(detail: str) -> Reply:
-    body = problem_body(503, detail, type_uri=REDUCED_CAPACITY)
-    return Reply(503, [_PROBLEM, _NO_STORE, (b"retry-after", b"1")], body)
-
-
-def _unauthorised() -> Reply:
-    return _problem(401, "a bearer token is needed", headers=[(b"www-authenticate", b"Bearer")])
-
-
-_UNEXPECTED = _problem(500, "an unexpected error; it has been counted and logged")
-_CLOSE: list[Header] = [(b"connection", b"close")]
+TOO_MANY_BATCHES = unavailable("too many batches are waiting here; ask again, or another node")

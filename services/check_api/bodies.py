@@ -1,30 +1,47 @@
 """From the bytes of a request to a Check.  Pure.
 
-The decoder refuses what is wrong; only then :func:`_faults` reads the body again, slowly, to name every field
+The decoder refuses what is wrong; only then :func:`_explain` reads the body again, slowly, to name every field
 that is wrong and say what would be right.
+
+A field that is given twice is refused: of two readers of one body (a gateway that looks at it, and we) each may
+take another one, and whoever sends it may be counting on that.  The decoder takes the last in silence, so the
+quotes of the body are counted: without an escape each is an end of a name or of a text, and there are exactly as
+many as the fields that were decoded account for.  Where the count differs, the slow reading tells.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Check
 from regional_limiter.model.errors import Fault
+from regional_limiter.plan import DOMAIN_EXPECTED, is_domain
 
 MAX_BODY_BYTES = 64 * 1024
+MAX_BATCH_BYTES = 1024 * 1024
+MAX_BATCH_CHECKS = 1000
 MAX_REQUEST_ID_BYTES = 128
 
+DEFAULT_DOMAIN: Final = "default"
+
 _FIELDS = ("client_key", "resource", "cost", "attributes", "domain", "request_id")
+_IDENTITY_FIELDS = ("client_key", "resource", "attributes", "domain")
+_BATCH_FIELDS = ("checks",)
 _QUERY_FIELDS = ("client_key", "resource", "domain", "detail")
 _OF_ATTRIBUTES = "attributes."
 _OWN_FIELD = ("client_key", "resource")
 _COST_EXPECTED = f"must be an integer from 0 to {MAX_COST}"
+_TWICE = "is given twice"
+_TOO_DEEP = "is nested too deeply to be read: at most one object of attributes lies in a check"
+_BATCH_EXPECTED = f"must be a list of at most {MAX_BATCH_CHECKS:,} checks"
 
 
 class Refused(Exception):
@@ -41,13 +58,34 @@ class CheckBody(msgspec.Struct, forbid_unknown_fields=True):
 
     client_key: str
     resource: str
-    cost: Annotated[int, msgspec.Meta(ge=0, le=MAX_COST)] = 1
+    cost: Annotated[int, Meta(ge=0, le=MAX_COST, extra_json_schema={"default": 1})] | UnsetType = UNSET
+    attributes: dict[str, str] | UnsetType = UNSET
+    domain: Annotated[str, Meta(extra_json_schema={"default": DEFAULT_DOMAIN})] | UnsetType = UNSET
+    request_id: str | UnsetType | None = UNSET
+
+
+class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a batch."""
+
+    checks: Annotated[list[CheckBody], Meta(max_length=MAX_BATCH_CHECKS)]
+
+
+class IdentityBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a reset: whose buckets."""
+
+    client_key: str
+    resource: str
     attributes: dict[str, str] = {}
-    domain: str = "default"
-    request_id: str | None = None
+    domain: Annotated[str, Meta(extra_json_schema={"default": DEFAULT_DOMAIN})] = DEFAULT_DOMAIN
+
+
+class _RawBatch(msgspec.Struct, forbid_unknown_fields=True):
+    checks: list[msgspec.Raw]
 
 
 _decode = msgspec.json.Decoder(CheckBody).decode
+_decode_batch = msgspec.json.Decoder(BatchBody).decode
+_decode_raw_batch = msgspec.json.Decoder(_RawBatch).decode
 
 
 def parse_check(body: bytes) -> Check:
@@ -56,12 +94,54 @@ def parse_check(body: bytes) -> Check:
         given = _decode(body)
     except msgspec.DecodeError as error:
         raise _explain(body, str(error)) from None
-    attributes = given.attributes
-    if not _fits(given):
+    # No text is longer than the body that it was written in.
+    plain = given.domain is UNSET and given.request_id is UNSET and given.attributes is UNSET
+    if not ((plain and len(body) <= MAX_VALUE_BYTES) or _fits(given)):
         raise _explain(body, "a value is too long")
-    attributes["client_key"] = given.client_key
-    attributes["resource"] = given.resource
-    return Check(given.domain, attributes, given.cost, given.request_id)
+    if b"\\" in body or body.count(b'"') != _quotes(given):
+        _refuse_repeated(body)
+    return _check_of(given)
+
+
+def parse_batch(body: bytes) -> list[Check | Refused]:
+    """The checks of a batch, each or what is wrong with it.  Raises Refused when it is no batch at all."""
+    try:
+        given = _decode_batch(body).checks
+    except (msgspec.DecodeError, RecursionError):
+        return _parse_each(body)
+    if b"\\" in body or body.count(b'"') != 2 + sum(map(_quotes, given)) or not all(map(_fits, given)):
+        return _parse_each(body)
+    return list(map(_check_of, given))
+
+
+def _parse_each(body: bytes) -> list[Check | Refused]:
+    """:func:`parse_batch`, one by one: some are wrong, or must be looked at closely."""
+    try:
+        raw = _decode_raw_batch(body).checks
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _explain(body, str(error), _batch_faults) from None
+    _refuse_repeated(body, _batch_faults)
+    parsed: list[Check | Refused] = []
+    for item in raw:
+        try:
+            parsed.append(parse_check(bytes(item)))
+        except Refused as error:
+            parsed.append(error)
+    return parsed
+
+
+def parse_reset(body: bytes) -> Check:
+    """The identity whose buckets a reset fills, as a check of cost 0.  Raises Refused."""
+    try:
+        document = _read(body)
+    except ValueError as error:
+        raise _not_json(error) from None
+    if not isinstance(document, dict):
+        raise Refused(422, [Fault("body", "must be a JSON object")])
+    faults = _faults(document, _IDENTITY_FIELDS)
+    if faults:
+        raise Refused(422, faults)
+    return _identity_of(document)
 
 
 def parse_peek(query: bytes) -> tuple[Check, bool]:
@@ -77,21 +157,20 @@ def parse_peek(query: bytes) -> tuple[Check, bool]:
     fields: dict[str, object] = {}
     attributes: dict[str, object] = {}
     for name, value in pairs:
-        if name.startswith(_OF_ATTRIBUTES) and name != _OF_ATTRIBUTES:
-            attributes[name.removeprefix(_OF_ATTRIBUTES)] = value
-        elif name in fields:
-            faults.append(Fault(name, "is given twice"))
-        elif name in _QUERY_FIELDS:
-            fields[name] = value
+        inner = name.removeprefix(_OF_ATTRIBUTES)
+        into, key = (attributes, inner) if inner != name and inner else (fields, name)
+        if key in into:
+            faults.append(Fault(_name(name), _TWICE))
+        elif into is attributes or name in _QUERY_FIELDS:
+            into[key] = value
         else:
-            faults.append(Fault(name, _unknown(name, _QUERY_FIELDS)))
+            faults.append(Fault(_name(name), _unknown(name, _QUERY_FIELDS)))
     detail = fields.pop("detail", "0") in ("1", "true")
-    faults += _faults({**fields, "attributes": attributes})
+    document = {**fields, "attributes": attributes}
+    faults += _faults(document, _IDENTITY_FIELDS)
     if faults:
         raise Refused(422, faults)
-    known = {name: str(value) for name, value in attributes.items()}
-    known["client_key"], known["resource"] = str(fields["client_key"]), str(fields["resource"])
-    return Check(str(fields.get("domain", "default")), known, 0), detail
+    return _identity_of(document), detail
 
 
 def wants_detail(query: bytes) -> bool:
@@ -99,12 +178,52 @@ def wants_detail(query: bytes) -> bool:
     return bool(query) and any(part in (b"detail=1", b"detail=true") for part in query.split(b"&"))
 
 
+def _check_of(given: CheckBody) -> Check:
+    attributes = {} if given.attributes is UNSET else given.attributes
+    attributes["client_key"] = given.client_key
+    attributes["resource"] = given.resource
+    return Check(
+        DEFAULT_DOMAIN if given.domain is UNSET else given.domain,
+        attributes,
+        1 if given.cost is UNSET else given.cost,
+        None if given.request_id is UNSET else given.request_id,
+    )
+
+
+def _identity_of(document: Mapping[str, object]) -> Check:
+    """The check of a document without faults."""
+    given = document.get("attributes", {})
+    assert isinstance(given, dict)
+    attributes = {name: str(value) for name, value in given.items()}
+    attributes |= {name: str(document[name]) for name in _OWN_FIELD}
+    return Check(str(document.get("domain", DEFAULT_DOMAIN)), attributes, 0)
+
+
+def _quotes(given: CheckBody) -> int:
+    """How many quotes a check is written with, if no text in it has any and no field is repeated."""
+    count = 8
+    if given.cost is not UNSET:
+        count += 2
+    if given.domain is not UNSET:
+        count += 4
+    if given.request_id is not UNSET:
+        count += 4 if given.request_id is not None else 2
+    if given.attributes is not UNSET:
+        count += 2 + 4 * len(given.attributes)
+    return count
+
+
 def _fits(given: CheckBody) -> bool:
-    if not (_short(given.client_key) and _short(given.resource) and _short(given.domain)):
+    if not (_short(given.client_key) and _short(given.resource)):
         return False
-    if given.request_id is not None and not _short(given.request_id, MAX_REQUEST_ID_BYTES):
+    if given.domain is not UNSET and not is_domain(given.domain):
         return False
-    for name, value in given.attributes.items():
+    request_id, attributes = given.request_id, given.attributes
+    if request_id is not UNSET and request_id is not None and not 0 < len(request_id) * 4 <= MAX_REQUEST_ID_BYTES:
+        return 0 < len(request_id.encode()) <= MAX_REQUEST_ID_BYTES
+    if attributes is UNSET:
+        return True
+    for name, value in attributes.items():
         if name in _OWN_FIELD or not _short(name) or not _short(value):
             return False
     return True
@@ -115,18 +234,61 @@ def _short(value: str, bytes_most: int = MAX_VALUE_BYTES) -> bool:
     return len(value) * 4 <= bytes_most or len(value.encode()) <= bytes_most
 
 
-def _explain(body: bytes, error: str) -> Refused:
+class _Object(dict[str, object]):
+    """A JSON object.  ``repeated``: names that were given more than once."""
+
+    repeated: Sequence[str] = ()
+
+
+def _object(pairs: list[tuple[str, object]]) -> _Object:
+    made = _Object(pairs)
+    if len(made) < len(pairs):
+        made.repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+    return made
+
+
+def _read(body: bytes) -> object:
+    """What a body says, objects as :class:`_Object`.  ValueError: it is not JSON, or too deep to be read."""
+    # Bytes that are not UTF-8 survive as lone surrogates, so that the field that holds them can be named.
+    text = body.decode("utf-8", "surrogateescape")
+    try:
+        read: object = json.loads(
+            text, parse_constant=_no_constant, parse_int=_bounded_int, object_pairs_hook=_object
+        )
+    except RecursionError:
+        raise _TooDeep from None
+    return read
+
+
+class _TooDeep(ValueError):
+    """Nobody can tell whether it is JSON."""
+
+
+def _refuse_repeated(body: bytes, faults_of: Callable[[_Object], list[Fault]] | None = None) -> None:
+    """Raise Refused if something is wrong that the decoder does not see: a field that is given twice."""
+    try:
+        document = _read(body)
+    except ValueError as unread:
+        raise _not_json(unread) from None
+    if isinstance(document, _Object) and (faults := (faults_of or _faults)(document)):
+        raise Refused(422, faults)
+
+
+def _explain(body: bytes, error: str, faults_of: Callable[[_Object], list[Fault]] | None = None) -> Refused:
     """Why the decoder refused ``body``: 400 if it is not JSON, else 422 with the fields."""
     try:
-        # Bytes that are not UTF-8 survive as lone surrogates, so that the field that holds them can be named.
-        text = body.decode("utf-8", "surrogateescape")
-        document = json.loads(text, parse_constant=_no_constant, parse_int=_bounded_int)
-    except (ValueError, RecursionError):
-        return Refused(400, [Fault("body", f"must be JSON: {error}")])
-    if not isinstance(document, dict):
+        document = _read(body)
+    except ValueError as unread:
+        return _not_json(unread, error)
+    if not isinstance(document, _Object):
         return Refused(422, [Fault("body", "must be a JSON object")])
-    faults = _faults(document)
-    return Refused(422, faults) if faults else Refused(400, [Fault("body", f"must be JSON: {error}")])
+    faults = (faults_of or _faults)(document)
+    return Refused(422, faults) if faults else _not_json(ValueError(), error)
+
+
+def _not_json(unread: ValueError, error: str = "") -> Refused:
+    problem = _TOO_DEEP if isinstance(unread, _TooDeep) else f"must be JSON: {error or unread}"
+    return Refused(400, [Fault("body", problem)])
 
 
 def _no_constant(name: str) -> object:
@@ -138,16 +300,40 @@ def _bounded_int(digits: str) -> int:
     return int(digits) if len(digits) < 20 else (-1 if digits.startswith("-") else MAX_COST + 1)
 
 
-def _faults(document: Mapping[str, object]) -> list[Fault]:
-    faults = [Fault(_name(name), _unknown(name, _FIELDS)) for name in document if name not in _FIELDS]
-    faults += [Fault(name, "is required") for name in ("client_key", "resource") if name not in document]
-    for name in ("client_key", "resource", "domain"):
+def _batch_faults(document: Mapping[str, object]) -> list[Fault]:
+    """What is wrong with a batch as such; its checks are looked at one by one."""
+    faults = [Fault(_name(name), _unknown(name, _BATCH_FIELDS)) for name in document if name not in _BATCH_FIELDS]
+    faults += _repeated_faults(document)
+    checks = document.get("checks")
+    if "checks" not in document:
+        faults.append(Fault("checks", "is required"))
+    elif not isinstance(checks, list):
+        faults.append(Fault("checks", _BATCH_EXPECTED))
+    elif len(checks) > MAX_BATCH_CHECKS:
+        faults.append(Fault("checks", f"{_BATCH_EXPECTED}, has {len(checks):,}"))
+    return faults
+
+
+def _repeated_faults(document: object, place: str = "") -> list[Fault]:
+    return [Fault(place + _name(name), _TWICE) for name in getattr(document, "repeated", ())]
+
+
+def _faults(document: Mapping[str, object], known: Sequence[str] = _FIELDS) -> list[Fault]:
+    faults = [Fault(_name(name), _unknown(name, known)) for name in document if name not in known]
+    faults += [Fault(name, "is required") for name in _OWN_FIELD if name not in document]
+    faults += _repeated_faults(document)
+    for name in (*_OWN_FIELD, "domain"):
         if name in document:
             faults += _text_faults(name, document[name], MAX_VALUE_BYTES)
-    if document.get("request_id") is not None:
-        faults += _text_faults("request_id", document["request_id"], MAX_REQUEST_ID_BYTES)
+    domain = document.get("domain", DEFAULT_DOMAIN)
+    if isinstance(domain, str) and len(domain) <= MAX_VALUE_BYTES and not is_domain(domain):
+        faults.append(Fault("domain", f"must be {DOMAIN_EXPECTED}"))
+    if "request_id" in known and (request_id := document.get("request_id")) is not None:
+        faults += _text_faults("request_id", request_id, MAX_REQUEST_ID_BYTES)
+        if request_id == "":
+            faults.append(Fault("request_id", "must not be empty"))
     cost = document.get("cost", 1)
-    if isinstance(cost, bool) or not isinstance(cost, int) or not 0 <= cost <= MAX_COST:
+    if "cost" in known and (isinstance(cost, bool) or not isinstance(cost, int) or not 0 <= cost <= MAX_COST):
         faults.append(Fault("cost", _COST_EXPECTED))
     return faults + _attribute_faults(document.get("attributes", {}))
 
@@ -155,7 +341,7 @@ def _faults(document: Mapping[str, object]) -> list[Fault]:
 def _attribute_faults(attributes: object) -> list[Fault]:
     if not isinstance(attributes, dict):
         return [Fault("attributes", "must be an object whose values are strings")]
-    faults: list[Fault] = []
+    faults = _repeated_faults(attributes, _OF_ATTRIBUTES)
     for name, value in attributes.items():
         place = _OF_ATTRIBUTES + _name(name)
         if name in _OWN_FIELD:

@@ -1,7 +1,10 @@
-"""uvicorn's HTTP protocol with bounds that it does not set: the size of a request's head, and the time it takes.
+"""uvicorn's HTTP protocol with bounds that it does not set, and with problems where it answers in plain text.
 
-Without them one caller could fill the memory with a header that never ends, or hold every connection by saying
-nothing on it.
+The bounds are the size of a request's head, and the time it takes.  Without them one caller could fill the memory
+with a header that never ends, or hold every connection by saying nothing on it.
+
+A refusal that ends the connection (not HTTP, or too long a head) waits until what came before it on the same
+connection has been answered: answers come in the order of their requests.
 """
 
 from __future__ import annotations
@@ -9,13 +12,43 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.flow_control import service_unavailable
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from services.check_api.headers import Header, Lines, as_headers, as_lines
+from services.check_api.replies import CLOSE, Reply, problem, unavailable
 
 MAX_HEAD_BYTES = 128 * 1024
-"""A head that has grown to this and is not complete; one read of the socket may carry a little more."""
 HEAD_DEADLINE_S = 10.0
 
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_CLOSE_LINE = as_lines(CLOSE)
+_NOT_HTTP = problem(400, "this is not an HTTP request", CLOSE)
+_TOO_LARGE = problem(431, f"the head of a request may have at most {MAX_HEAD_BYTES:,} bytes", CLOSE)
+_OVERLOADED = unavailable("too many connections or requests at once; ask again, or another node")
+
+
+class _HeadTooLarge(httptools.HttpParserError):
+    """Ends the parsing."""
+
+
+def encode_reply(reply: Reply, default_lines: Lines, *, close: bool = False) -> bytes:
+    """A whole response.  ``default_lines``: headers that go before its own."""
+    status, lines, body = reply
+    return b"%b%b%bcontent-length: %d\r\n%b\r\n%b" % (
+        STATUS_LINE[status],
+        default_lines,
+        lines,
+        len(body),
+        _CLOSE_LINE if close else b"",
+        body,
+    )
+
+
+async def _overloaded(scope: Any, receive: Any, send: Any) -> None:
+    headers = [*as_headers(_OVERLOADED.lines), CLOSE, (b"content-length", b"%d" % len(_OVERLOADED.body))]
+    await send({"type": "http.response.start", "status": _OVERLOADED.status, "headers": headers})
+    await send({"type": "http.response.body", "body": _OVERLOADED.body})
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -24,8 +57,13 @@ class BoundedHttp(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._in_head = False
+        self._unparsed_bytes = 0
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
+        self._running: RequestResponseCycle | None = None
+        self._last_words: bytes | None = None
+        self._default_headers: list[Header] | None = None
+        self._default_lines = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -38,27 +76,84 @@ class BoundedHttp(HttpToolsProtocol):
         self._head_is_over()
         super().connection_lost(exc)
 
+    # ---- bounds
+
+    def data_received(self, data: bytes) -> None:
+        if self._last_words is not None:
+            return
+        super().data_received(data)
+        if not self._in_head or self.transport.is_closing() or self._last_words is not None:
+            return
+        # The parser tells of a header when it is complete: one that never is counts by what was read.
+        self._unparsed_bytes += len(data)
+        if max(self._unparsed_bytes, self._head_bytes) > MAX_HEAD_BYTES:
+            self._refuse(_TOO_LARGE)
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_DEADLINE_S, self.transport.abort)
+
     def on_message_begin(self) -> None:
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._unparsed_bytes, self._head_bytes = True, 0, 0
         super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._head_bytes += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLarge
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._head_is_over()
         super().on_headers_complete()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if not self._in_head or self.transport.is_closing():
-            return
-        self._head_bytes += len(data)
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self.transport.write(_TOO_LARGE)
-            self.transport.close()
-        elif self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_DEADLINE_S, self.transport.abort)
 
     def _head_is_over(self) -> None:
         self._in_head = False
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    # ---- problems
+
+    def send_400_response(self, msg: str) -> None:
+        """The parser has given up."""
+        self._refuse(_TOO_LARGE if self._head_bytes > MAX_HEAD_BYTES else _NOT_HTTP)
+
+    def _refuse(self, reply: Reply) -> None:
+        """Say so and close, when everything that was asked before has been answered."""
+        words = encode_reply(reply, self.default_lines())
+        self._head_is_over()
+        if self.cycle is not None and self.cycle.more_body and self.pipeline:
+            self.pipeline.popleft()  # the refused request itself: its body will never be whole
+        elif self.cycle is not None and self.cycle.more_body:
+            self._running = None
+        if self._is_answering():
+            self._last_words = words
+            self.flow.pause_reading()
+        else:
+            self._close_with(words)
+
+    def _is_answering(self) -> bool:
+        return self._running is not None and not self._running.response_complete
+
+    def _close_with(self, words: bytes) -> None:
+        self.transport.write(words)
+        self.transport.close()
+
+    def default_lines(self) -> Lines:
+        """What the server sends with every response; it makes a new list of them every second, for the date."""
+        headers = self.server_state.default_headers
+        if headers is not self._default_headers:
+            self._default_headers, self._default_lines = headers, as_lines(*headers)
+        return self._default_lines
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, _overloaded if app is service_unavailable else app)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._last_words is not None and not self._is_answering():
+            self._close_with(self._last_words)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from regional_limiter.limiter import LimiterStatus
+from regional_limiter.limiter import Done, Inspection, LimiterStatus
 from regional_limiter.model.decision import Answer, Check
 
 
@@ -14,6 +15,10 @@ class CheckLimiter(Protocol):
         """Whether a valid rule set is in force.  Redis may be down."""
         ...
 
+    def submit(self, check: Check, done: Done) -> None:
+        """``check`` by callback.  Raises InvalidCheck and RulesUnavailable, and then does not call ``done``."""
+        ...
+
     async def check(self, check: Check) -> Answer: ...
 
     async def peek(self, check: Check) -> Answer: ...
@@ -21,5 +26,11 @@ class CheckLimiter(Protocol):
     async def refund(self, check: Check) -> None:
         """Raises StoreUnavailable when the refund could not be delivered."""
         ...
+
+    async def reset(self, check: Check) -> Sequence[str]:
+        """The keys of the buckets that are full again.  Raises StoreUnavailable."""
+        ...
+
+    async def inspect(self, check: Check) -> Sequence[Inspection]: ...
 
     def status(self) -> LimiterStatus: ...

@@ -8,7 +8,6 @@ two, which then describe the same rule; ``off`` sends neither.  Retry-After does
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
 
@@ -21,6 +20,18 @@ MAX_ITEMS = 16
 """Rules that one answer names in its headers."""
 
 Header = tuple[bytes, bytes]
+
+Lines = bytes
+"""Header lines as they go out, each with its end: nothing has to be put together for every answer but numbers."""
+
+
+def as_lines(*headers: Header) -> Lines:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+def as_headers(lines: Lines) -> list[Header]:
+    """The lines of :func:`as_lines` as ASGI takes them."""
+    return [(name, value) for name, _, value in (line.partition(b": ") for line in lines.split(b"\r\n")[:-1])]
 
 
 class HeaderMode(StrEnum):
@@ -37,27 +48,35 @@ class LegacyReset(StrEnum):
     EPOCH = "epoch"
 
 
-def answer_headers(
+# In Python 3.11 to name a member costs 0.2 us, and these are named for every answer.
+_OFF, _LEGACY, _DRAFT_11 = HeaderMode.OFF, HeaderMode.LEGACY, HeaderMode.DRAFT_11
+_EPOCH = LegacyReset.EPOCH
+
+
+def answer_lines(
     answer: Answer,
     mode: HeaderMode = HeaderMode.BOTH,
     legacy_reset: LegacyReset = LegacyReset.SECONDS,
     epoch_now_s: int = 0,
-) -> list[Header]:
+) -> Lines:
     """The headers of ``answer``.  ``epoch_now_s`` is used by ``LegacyReset.EPOCH`` alone."""
-    headers: list[Header] = []
+    lines = b""
     if not answer.allowed and answer.retry_after_ms is not None:
-        headers.append((b"retry-after", str(retry_after_s(answer.retry_after_ms)).encode()))
-    if mode is HeaderMode.OFF:
-        return headers
+        lines = b"retry-after: %d\r\n" % retry_after_s(answer.retry_after_ms)
+    if mode is _OFF:
+        return lines
     shown = closest_first(answer)
     if not shown:
-        return headers
-    if mode is not HeaderMode.LEGACY:
-        headers.append((b"ratelimit-policy", ", ".join(map(_policy, shown)).encode("ascii")))
-        headers.append((b"ratelimit", ", ".join(map(_service_limit, shown)).encode("ascii")))
-    if mode is not HeaderMode.DRAFT_11:
-        headers.extend(_legacy(shown[0], legacy_reset, epoch_now_s))
-    return headers
+        return lines
+    if mode is not _LEGACY:
+        policies, limits = _policy(shown[0]), _service_limit(shown[0])
+        for item in shown[1:]:
+            policies += b", " + _policy(item)
+            limits += b", " + _service_limit(item)
+        lines += b"ratelimit-policy: %b\r\nratelimit: %b\r\n" % (policies, limits)
+    if mode is not _DRAFT_11:
+        lines += _legacy(shown[0], legacy_reset, epoch_now_s)
+    return lines
 
 
 def retry_after_s(retry_after_ms: int) -> int:
@@ -71,9 +90,17 @@ def closest_first(answer: Answer) -> list[RuleVerdict]:
     Equal ones stay in the order of the rule set.  At most ``MAX_ITEMS``.
     """
     visible = [item for item in answer.verdicts if item.in_headers]
-    if len(visible) > 1:
+    if len(visible) < 2:
+        return visible
+    if answer.allowed:
+        visible.sort(key=_remaining)
+    else:
         visible.sort(key=lambda item: _closeness(item, answer.rule))
     return visible[:MAX_ITEMS]
+
+
+def _remaining(item: RuleVerdict) -> int:
+    return item.verdict.remaining
 
 
 def _closeness(item: RuleVerdict, named: str | None) -> tuple[bool, bool, float, int]:
@@ -82,41 +109,48 @@ def _closeness(item: RuleVerdict, named: str | None) -> tuple[bool, bool, float,
     return item.rule != named, verdict.allowed, 0 if verdict.allowed else -wait, verdict.remaining
 
 
-def _policy(item: RuleVerdict) -> str:
-    text = f"{_string(item.rule)};q={_integer(item.limit)}"
-    if item.window_ms is not None and item.window_ms > 0:
-        text += f";w={_integer(_seconds_up(item.window_ms))}"
-    if item.key_hash:
-        text += f";pk=:{b64encode(item.key_hash).decode()}:"
+def _policy(item: RuleVerdict) -> bytes:
+    return _policy_of(item.rule, item.limit, item.window_ms, item.key_hash)
+
+
+@lru_cache(maxsize=4096)
+def _policy_of(rule: str, limit: int, window_ms: int | None, key_hash: bytes) -> bytes:
+    text = b"%b;q=%d" % (_string(rule), _integer(limit))
+    if window_ms is not None and window_ms > 0:
+        text += b";w=%d" % _integer(_seconds_up(window_ms))
+    if key_hash:
+        text += b";pk=:%b:" % b64encode(key_hash)
     return text
 
 
-def _service_limit(item: RuleVerdict) -> str:
+def _service_limit(item: RuleVerdict) -> bytes:
     verdict = item.verdict
-    return f"{_string(item.rule)};r={_integer(verdict.remaining)};t={_integer(_seconds_up(verdict.reset_after_ms))}"
+    remaining, reset_s = _integer(verdict.remaining), _integer(_seconds_up(verdict.reset_after_ms))
+    return b"%b;r=%d;t=%d" % (_string(item.rule), remaining, reset_s)
 
 
-def _legacy(item: RuleVerdict, legacy_reset: LegacyReset, epoch_now_s: int) -> Sequence[Header]:
-    reset_s = _seconds_up(item.verdict.reset_after_ms)
-    if legacy_reset is LegacyReset.EPOCH:
+def _legacy(item: RuleVerdict, legacy_reset: LegacyReset, epoch_now_s: int) -> Lines:
+    verdict = item.verdict
+    reset_s = _seconds_up(verdict.reset_after_ms)
+    if legacy_reset is _EPOCH:
         reset_s += epoch_now_s
-    return (
-        (b"x-ratelimit-limit", str(item.limit).encode()),
-        (b"x-ratelimit-remaining", str(item.verdict.remaining).encode()),
-        (b"x-ratelimit-reset", str(reset_s).encode()),
+    return b"x-ratelimit-limit: %d\r\nx-ratelimit-remaining: %d\r\nx-ratelimit-reset: %d\r\n" % (
+        item.limit,
+        verdict.remaining,
+        reset_s,
     )
 
 
 def _seconds_up(duration_ms: int) -> int:
-    return -(-max(0, duration_ms) // 1000)
+    return -(-duration_ms // 1000) if duration_ms > 0 else 0
 
 
 def _integer(value: int) -> int:
-    return min(max(0, value), LARGEST_FIELD_INTEGER)
+    return value if 0 <= value <= LARGEST_FIELD_INTEGER else max(0, min(value, LARGEST_FIELD_INTEGER))
 
 
 @lru_cache(maxsize=4096)
-def _string(text: str) -> str:
+def _string(text: str) -> bytes:
     """A structured field string: printable ASCII, quotes and backslashes escaped, the rest a question mark."""
     plain = "".join(char if " " <= char <= "~" else "?" for char in text)
-    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return b'"%b"' % plain.replace("\\", "\\\\").replace('"', '\\"').encode("ascii")

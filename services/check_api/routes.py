@@ -8,14 +8,18 @@ import msgspec
 from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 
-from services.check_api.answers import AnswerBody, DetailedBody
-from services.check_api.bodies import CheckBody
+from services.check_api.answers import AnswerBody, BatchAnswerBody, DetailedBody, ErrorBody, InspectBody
+from services.check_api.bodies import MAX_BATCH_CHECKS, BatchBody, CheckBody, IdentityBody
 from services.check_api.metrics import Metrics
 from services.errors import MEDIA_TYPE, install_problem_handlers
 from services.telemetry import PROMETHEUS_TEXT
 
 if TYPE_CHECKING:
     from services.check_api.app import NodeApp
+
+
+_REQUESTS = (CheckBody, BatchBody, IdentityBody)
+_ANSWERS = (AnswerBody, DetailedBody, BatchAnswerBody, ErrorBody, InspectBody)
 
 
 def build_web(node: NodeApp) -> FastAPI:
@@ -60,7 +64,8 @@ def _openapi(web: FastAPI) -> dict[str, Any]:
     if web.openapi_schema is None:
         document = get_openapi(title=web.title, version=web.version, routes=web.routes)
         _, schemas = msgspec.json.schema_components(
-            [CheckBody, AnswerBody, DetailedBody], ref_template="#/components/schemas/{name}"
+            [CheckBody, BatchBody, IdentityBody, AnswerBody, BatchAnswerBody, DetailedBody, ErrorBody, InspectBody],
+            ref_template="#/components/schemas/{name}",
         )
         document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
         document["paths"].update(_raw_paths())
@@ -69,21 +74,11 @@ def _openapi(web: FastAPI) -> dict[str, Any]:
 
 
 def _raw_paths() -> dict[str, Any]:
-    body = {"required": True, "content": {"application/json": {"schema": _ref("CheckBody")}}}
-    answer = {
-        "description": "The answer, allowed or denied; Retry-After when denied and waiting helps",
-        "content": {"application/json": {"schema": {"oneOf": [_ref("AnswerBody"), _ref("DetailedBody")]}}},
-    }
-    problems = {
-        status: {"description": words, "content": {MEDIA_TYPE: {"schema": {"type": "object"}}}}
-        for status, words in {
-            "400": "Not JSON",
-            "413": "Larger than 64 KiB",
-            "422": "A field is wrong; `errors` names it",
-            "503": "Not ready, or not deliverable",
-        }.items()
-    }
-    detail = _query("detail", "1: with each rule's verdict")
+    answer = _content("The answer, allowed or denied; Retry-After when denied and waiting helps", "AnswerBody")
+    answer["content"]["application/json"]["schema"] = {"oneOf": [_ref("AnswerBody"), _ref("DetailedBody")]}
+    answers = _content("An answer, or an error in its place, for each check, in their order", "BatchAnswerBody")
+    buckets = _content("Each bucket: its key, what is left, how long it is kept, the share in force", "InspectBody")
+    detail = _query("detail", "1: with each rule's verdict, and `share` for global rules")
     identity = [
         _query("client_key", "Who asks", required=True),
         _query("resource", "What for", required=True),
@@ -93,43 +88,68 @@ def _raw_paths() -> dict[str, Any]:
             "schema": {"type": "object", "additionalProperties": {"type": "string"}},
         },
     ]
-    refunded = {"description": "Given back", "content": {"application/json": {"schema": {"type": "object"}}}}
-    probe = {"200": {"description": "Yes"}}
+    plain = {"content": {"application/json": {"schema": {"type": "object"}}}}
+    live = {"responses": {"200": {"description": "Yes"}}}
+    ready = {"responses": {"200": {"description": "Yes"}, **_problems("503")}}
     return {
-        "/livez": {"get": {"tags": ["probes"], "summary": "Should the process go on?", "responses": probe}},
-        "/readyz": {
-            "get": {
-                "tags": ["probes"],
-                "summary": "Should traffic be sent here?",
-                "responses": {**probe, "503": problems["503"]},
-            }
-        },
-        "/v1/check": {
-            "post": {
-                "tags": ["checks"],
-                "summary": "May this happen now?",
-                "parameters": [detail],
-                "requestBody": body,
-                "responses": {"200": answer, **problems},
-            }
-        },
-        "/v1/refund": {
-            "post": {
-                "tags": ["checks"],
-                "summary": "Give tokens back in the region that charged them",
-                "requestBody": body,
-                "responses": {"200": refunded, **problems},
-            }
-        },
-        "/v1/peek": {
-            "get": {
-                "tags": ["checks"],
-                "summary": "A check of cost 0: changes nothing",
-                "parameters": [*identity, detail],
-                "responses": {"200": answer, **{k: v for k, v in problems.items() if k in ("422", "503")}},
-            }
-        },
+        "/livez": {"get": {"tags": ["probes"], "summary": "Should the process go on?", **live}},
+        "/readyz": {"get": {"tags": ["probes"], "summary": "Should traffic be sent here?", **ready}},
+        "/v1/check": _post("checks", "May this happen now?", "CheckBody", answer, "64 KiB", parameters=[detail]),
+        "/v1/check:batch": _post(
+            "checks", f"Up to {MAX_BATCH_CHECKS:,} independent checks", "BatchBody", answers, "1 MiB"
+        ),
+        "/v1/refund": _post(
+            "checks",
+            "Give tokens back in the region that charged them; with request_id once, never more than it charged",
+            "CheckBody",
+            {"description": "Given back", **plain},
+        ),
+        "/v1/peek": _get(
+            "checks", "A check of cost 0: creates nothing, renews nothing", answer, [*identity, detail]
+        ),
+        "/v1/inspect": _get("operators", "How the buckets of one identity stand", buckets, identity),
+        "/v1/reset": _post(
+            "operators",
+            "Make the buckets of one identity as if nothing had been used",
+            "IdentityBody",
+            {"description": "`reset`: the keys of the buckets", **plain},
+        ),
     }
+
+
+_PROBLEMS = {
+    "400": "Not JSON",
+    "401": "A bearer token is needed",
+    "408": "The body did not come in time",
+    "413": "A body of more than ",
+    "422": "A field is wrong; `errors` names it",
+    "503": "Not ready, too busy, or not deliverable",
+}
+
+
+def _problems(*statuses: str, limit: str = "") -> dict[str, Any]:
+    return {
+        status: {
+            "description": _PROBLEMS[status] + (limit if status == "413" else ""),
+            "content": {MEDIA_TYPE: {"schema": {"type": "object"}}},
+        }
+        for status in statuses
+    }
+
+
+def _post(tag: str, summary: str, body: str, answer: dict[str, Any], limit: str = "64 KiB", **more: Any) -> Any:
+    request = {"required": True, "content": {"application/json": {"schema": _ref(body)}}}
+    responses = {"200": answer, **_problems("400", "401", "408", "413", "422", "503", limit=limit)}
+    return {"post": {"tags": [tag], "summary": summary, "requestBody": request, "responses": responses, **more}}
+
+
+def _get(tag: str, summary: str, answer: dict[str, Any], parameters: list[dict[str, Any]]) -> Any:
+    responses = {"200": answer, **_problems("401", "422", "503")}
+    return {"get": {"tags": [tag], "summary": summary, "parameters": parameters, "responses": responses}}
+
+
+def _content(description: str, schema: str) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": _ref(schema)}}}
 
 
 def _query(name: str, description: str, *, required: bool = False) -> dict[str, Any]:

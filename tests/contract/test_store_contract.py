@@ -265,3 +265,26 @@ async def test_the_points_listed_are_those_that_nodes_use(store: Store) -> None:
 async def test_an_unknown_point_is_no_answer(store: Store) -> None:
     with pytest.raises(StoreUnavailable):
         await store.touch("127.0.0.1:1/none", NodeBeat("n", "i", "", 0, 0))
+
+
+@pytest.mark.parametrize("make", [bucket, window])
+async def test_a_bucket_tells_for_how_long_it_is_kept(store: Store, make: type) -> None:
+    call = make(10)
+    assert await store.ttl_ms(call) is None
+    await store.check([replace(call, cost=0)])
+    assert await store.ttl_ms(call) is None
+    (verdict,) = await store.check([call])
+    ttl_ms = await store.ttl_ms(call)
+    assert ttl_ms is not None
+    assert 0 < ttl_ms <= verdict.reset_after_ms + 2000
+
+
+@pytest.mark.parametrize("make", [bucket, window])
+async def test_two_refunds_of_more_than_everything_make_a_bucket_as_new(store: Store, make: type) -> None:
+    """What a reset is made of, also for a bucket that owes."""
+    call = make(10, charge_denied=True)
+    for _ in range(5):
+        await store.check([replace(call, cost=9)])
+    for _ in range(2):
+        await store.refund([replace(call, cost=2**32)])
+    assert await remaining(store, call) == 10

@@ -15,7 +15,7 @@ from regional_limiter.model.decision import Check, Reason, ShareKind, Verdict
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.keys import rule_of
 from regional_limiter.model.share import ProtocolTimes
-from regional_limiter.store.base import BucketCall, CheckStore, NodeBeat, TouchReply
+from regional_limiter.store.base import BucketCall, CheckStore, Decided, NodeBeat, TouchReply
 
 POINT = "10.0.0.1:7001/v"
 
@@ -55,6 +55,9 @@ class FakeStore:
         self.checks.append((list(calls), request_id))
         if self.stuck is not None:
             await self.stuck.wait()
+        return self.told(calls)
+
+    def told(self, calls: Sequence[BucketCall]) -> list[Verdict]:
         verdicts = []
         for call in calls:
             outcome = self.says.get(rule_of(call.key)[1], self.default)
@@ -67,6 +70,11 @@ class FakeStore:
         self.refunds.append((list(calls), request_id))
         if self.refund_error is not None:
             raise self.refund_error
+
+    async def ttl_ms(self, call: BucketCall) -> int | None:
+        if self.refund_error is not None:
+            raise self.refund_error
+        return 1234
 
     def breaker_open(self, point: str) -> bool:
         return self.broken
@@ -90,6 +98,17 @@ class FakeStore:
 
     async def close(self) -> None:
         pass
+
+
+class PromptStore(FakeStore):
+    """Answers a check before :meth:`submit` returns: nothing else runs meanwhile."""
+
+    def prepare(self, calls: Sequence[BucketCall], request_id: str | None) -> Any:
+        return list(calls), request_id
+
+    def submit(self, prepared: Any, done: Decided) -> None:
+        self.checks.append(prepared)
+        done(self.told(prepared[0]))
 
 
 TIMES = ProtocolTimes.scaled(0.05)

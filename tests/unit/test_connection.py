@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from time import monotonic
 
 import hiredis
 import pytest
@@ -198,3 +199,42 @@ async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
 async def test_a_login_comes_before_the_first_call() -> None:
     async with connected(ConnectionOptions(username="node", password="secret")) as (fake, _):
         assert fake.logins == [[b"node", b"secret"]]
+
+
+async def test_a_completion_that_raises_does_not_shift_the_replies(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[object] = []
+
+    def raises(reply: object) -> None:
+        raise IndexError("as the reader itself might")
+
+    async with connected() as (fake, server):
+        deadline = monotonic() + LONG_S
+        server.submit(pack("GET", "a"), deadline, raises)
+        server.submit(pack("GET", "b"), deadline, told.append)
+        last = server.call(pack("GET", "c"), LONG_S)
+        await fake.asked.get()
+        fake.say(b"+a\r\n+b\r\n+c\r\n")
+        assert await last == b"c"
+    assert told == [b"b"]
+    assert "what waited for a reply failed" in caplog.text
+
+
+async def test_a_callback_is_told_of_a_lost_connection_once_and_may_ask_again() -> None:
+    told: list[object] = []
+
+    async with connected() as (fake, server):
+
+        def ask_again(outcome: object) -> None:
+            told.append(outcome)
+            with pytest.raises(StoreUnavailable):
+                server.submit(pack("GET", "again"), monotonic() + LONG_S, told.append)
+
+        server.submit(pack("GET", "a"), monotonic() + LONG_S, ask_again)
+        await fake.asked.get()
+        await fake.end()
+        async with asyncio.timeout(LONG_S):
+            while not told:  # noqa: ASYNC110 - nothing here sets an event
+                await asyncio.sleep(0)
+    [lost] = told
+    assert isinstance(lost, StoreUnavailable)
+    assert lost.may_have_run

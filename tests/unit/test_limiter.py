@@ -15,7 +15,7 @@ from regional_limiter.model.decision import Check, Reason, ShareKind
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable, StoreUnavailable
 from regional_limiter.model.share import region_capacity
 from regional_limiter.store.base import Sharing, TouchReply
-from tests.unit.limiter_store import FakeStore, allow, blob_of, check, deny, rule, running
+from tests.unit.limiter_store import FakeStore, PromptStore, allow, blob_of, check, deny, rule, running
 
 DOWN = StoreUnavailable("timeout")
 NEVER_SENT = StoreUnavailable("disconnected", may_have_run=False)
@@ -250,7 +250,7 @@ async def test_what_was_decided_without_a_call_is_charged_when_the_store_is_back
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("regional_limiter.limiter.PAY_EVERY_S", 0.001)
-    store = FakeStore(default=NEVER_SENT)
+    store = PromptStore(default=NEVER_SENT)
     async with running(store, tmp_path, blob_of(rule("a", refill="1/h"))) as limiter:
         for _ in range(3):
             await limiter.check(check(cost=2))
@@ -593,3 +593,79 @@ async def test_only_interesting_keys_are_told_of(tmp_path: Path, verdict: Any, o
         if offered:
             await asyncio.wait_for(store.offered.wait(), 5)
     assert [sum(costs.values()) for _, costs in store.offers] == ([5] if offered else [])
+
+
+async def test_a_reset_gives_back_more_than_any_bucket_can_owe_and_forgets_denials(tmp_path: Path) -> None:
+    store = FakeStore(default=deny(60_000))
+    wide = {
+        "id": "b",
+        "match": {},
+        "key": ["resource"],
+        "algorithm": "fixed_window",
+        "limit": 2**33,
+        "window": "1h",
+    }
+    rules = blob_of(rule("a", capacity=5), wide)
+    async with running(store, tmp_path, rules) as limiter:
+        keys = await limiter.reset(check(cost=3))
+        assert [key.rpartition(":")[0][-9:] for key in keys] == ["default/a", "default/b"]
+        assert [(calls[0].key, calls[0].cost, request) for calls, request in store.refunds] == [
+            (key, cost, None) for key, cost in zip(keys, (2**32 - 2, 2**34), strict=True) for _ in range(2)
+        ]
+        store.refund_error = DOWN
+        with pytest.raises(StoreUnavailable):
+            await limiter.reset(check())
+
+
+async def test_a_denial_does_not_outlive_a_reset(tmp_path: Path) -> None:
+    store = FakeStore(default=deny(60_000))
+    async with running(store, tmp_path, blob_of(rule("a"))) as limiter:
+        await limiter.check(check())
+        store.default = allow()
+        await limiter.reset(check())
+        assert (await limiter.check(check())).allowed
+
+
+async def test_an_inspection_charges_nothing_and_says_what_is_not_known(tmp_path: Path) -> None:
+    store = FakeStore()
+    async with running(store, tmp_path, blob_of(rule("a"), rule("b", key=[]))) as limiter:
+        buckets = await limiter.inspect(check(cost=5))
+        assert [(bucket.rule, bucket.limit, bucket.ttl_ms) for bucket in buckets] == [
+            ("a", 10, 1234),
+            ("b", 10, 1234),
+        ]
+        assert {calls[0].cost for calls, _ in store.checks} == {0}
+        store.default, store.refund_error = DOWN, DOWN
+        buckets = await limiter.inspect(check())
+        assert [(bucket.verdict.degraded, bucket.ttl_ms) for bucket in buckets] == [(True, None)] * 2
+
+
+async def test_a_check_by_callback_is_answered_once_and_says_what_nobody_foresaw(tmp_path: Path) -> None:
+    store = FakeStore(stuck=asyncio.Event())
+    told: list[Any] = []
+    async with running(store, tmp_path, blob_of(rule("a")), deadline_s=5) as limiter:
+        limiter.submit(check(), told.append)
+        await until(lambda: bool(store.checks), store)
+        assert told == []
+        assert store.stuck is not None
+        store.stuck.set()
+        await until(lambda: bool(told), store)
+        assert told[0].allowed
+        store.says["a"] = KeyError("x")  # type: ignore[assignment]
+        limiter.submit(check(), told.append)
+        await until(lambda: len(told) > 1, store)
+        assert isinstance(told[1], Exception)
+        with pytest.raises(InvalidCheck):
+            limiter.submit(check(cost=-1), told.append)
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize("domain", ["", "No", "a b", "x" * 65])
+async def test_a_domain_that_no_set_could_have_is_refused_and_an_unknown_one_is_not(
+    tmp_path: Path, domain: str
+) -> None:
+    async with running(FakeStore(), tmp_path, blob_of(rule("a"))) as limiter:
+        with pytest.raises(InvalidCheck) as caught:
+            await limiter.check(replace(check(), domain=domain))
+        assert caught.value.field == "domain"
+        assert (await limiter.check(replace(check(), domain="unknown"))).reason is Reason.NO_RULE

@@ -7,7 +7,8 @@
     if not answer.allowed:
         ...  # answer.retry_after_ms tells when it is worth asking again, None: never
 
-``AsyncClient`` is the same with ``await``.  Errors:
+Many at once: ``limiter.check_batch([Check("user:42", "GET /x"), Check("user:43", "GET /x")])``.  ``AsyncClient`` is
+the same with ``await``.  Errors:
 
 ApportionError
 +-- InvalidRequest    the caller erred: the request was refused, ``problem`` says which field (never retried)
@@ -15,6 +16,15 @@ ApportionError
 """
 
 from apportion._client import AsyncClient, Client
-from apportion._types import Answer, ApportionError, InvalidRequest, NoAnswer, OnNoAnswer
+from apportion._types import Answer, ApportionError, Check, InvalidRequest, NoAnswer, OnNoAnswer
 
-__all__ = ["Answer", "ApportionError", "AsyncClient", "Client", "InvalidRequest", "NoAnswer", "OnNoAnswer"]
+__all__ = [
+    "Answer",
+    "ApportionError",
+    "AsyncClient",
+    "Check",
+    "Client",
+    "InvalidRequest",
+    "NoAnswer",
+    "OnNoAnswer",
+]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 import httpx
 
-from apportion._types import Answer, InvalidRequest, NoAnswer, OnNoAnswer
+from apportion._types import Answer, Check, InvalidRequest, NoAnswer, OnNoAnswer
 
 DEFAULT_TIMEOUT_S: Final = 0.1
 
@@ -41,6 +41,33 @@ class _Base:
         if request_id is not None:
             body["request_id"] = request_id
         return body
+
+    def _batch(self, checks: Sequence[Check]) -> _Json:
+        return {
+            "checks": [
+                self._body(check.client_key, check.resource, check.cost, check.attributes, check.request_id)
+                for check in checks
+            ]
+        }
+
+    def _answers(self, document: _Json, checks: Sequence[Check]) -> list[Answer | InvalidRequest]:
+        """What became of each check of a batch: one that only the node failed is as if nobody had answered."""
+        items = document.get("answers")
+        if not isinstance(items, list) or len(items) != len(checks):
+            raise NoAnswer("the answer does not fit the batch")
+        return [self._item(item if isinstance(item, dict) else {}) for item in items]
+
+    def _item(self, item: _Json) -> Answer | InvalidRequest:
+        problem = item.get("error")
+        try:
+            if not isinstance(problem, dict):
+                return _answer(item)
+            status = problem.get("status")
+            if isinstance(status, int) and 400 <= status < 500:
+                return InvalidRequest(status, problem)
+            raise NoAnswer(f"status {status}: {problem.get('detail', 'no decision')}")
+        except NoAnswer as cause:
+            return self._missing(cause)
 
     def _query(self, client_key: str, resource: str, attributes: Mapping[str, str] | None) -> dict[str, str]:
         query = {"client_key": client_key, "resource": resource, "domain": self._domain}
@@ -130,6 +157,17 @@ class Client(_Base):
         except NoAnswer as cause:
             return self._missing(cause)
 
+    def check_batch(self, checks: Sequence[Check]) -> list[Answer | InvalidRequest]:
+        """Ask for up to 1,000 independent checks at once; an answer for each, in their order.
+
+        A check that is wrong has InvalidRequest in its place and costs the others nothing.  Raises InvalidRequest
+        when the batch itself is refused.
+        """
+        try:
+            return self._answers(self._send("POST", "/v1/check:batch", json=self._batch(checks)), checks)
+        except NoAnswer as cause:
+            return [self._missing(cause) for _ in checks]
+
     def peek(self, client_key: str, resource: str, *, attributes: Mapping[str, str] | None = None) -> Answer:
         """What is left, without taking any of it.  Raises InvalidRequest."""
         try:
@@ -203,6 +241,17 @@ class AsyncClient(_Base):
             return _answer(await self._send("POST", "/v1/check", json=body))
         except NoAnswer as cause:
             return self._missing(cause)
+
+    async def check_batch(self, checks: Sequence[Check]) -> list[Answer | InvalidRequest]:
+        """Ask for up to 1,000 independent checks at once; an answer for each, in their order.
+
+        A check that is wrong has InvalidRequest in its place and costs the others nothing.  Raises InvalidRequest
+        when the batch itself is refused.
+        """
+        try:
+            return self._answers(await self._send("POST", "/v1/check:batch", json=self._batch(checks)), checks)
+        except NoAnswer as cause:
+            return [self._missing(cause) for _ in checks]
 
     async def peek(self, client_key: str, resource: str, *, attributes: Mapping[str, str] | None = None) -> Answer:
         """What is left, without taking any of it.  Raises InvalidRequest."""

@@ -28,6 +28,17 @@ class NoAnswer(ApportionError):
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """One check of a batch."""
+
+    client_key: str
+    resource: str
+    cost: int = 1
+    attributes: Mapping[str, str] | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """A decision.
 

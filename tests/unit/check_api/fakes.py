@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from regional_limiter.limiter import LimiterStatus, ShardStatus
+from regional_limiter.limiter import Done, Inspection, LimiterStatus, ShardStatus
 from regional_limiter.model.decision import Answer, Check, Reason, RuleVerdict, ShareKind, Verdict
+from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
+from regional_limiter.model.rule import Algorithm
 from services.check_api.app import NodeApp, NodeOptions, create_app
 
 ALLOWED = Answer(True, Reason.NO_RULE, None, None, 0, 0, None, False)
@@ -58,6 +60,7 @@ class FakeLimiter:
     checks: list[Check] = field(default_factory=list)
     peeks: list[Check] = field(default_factory=list)
     refunds: list[Check] = field(default_factory=list)
+    resets: list[Check] = field(default_factory=list)
     shards: tuple[ShardStatus, ...] = (ShardStatus("127.0.0.1:7001/1", "closed"),)
     degraded: dict[str, int] = field(default_factory=dict)
     refused_domains: dict[str, str] = field(default_factory=dict)
@@ -74,6 +77,26 @@ class FakeLimiter:
         self.refunds.append(check)
         if self.refund_error is not None:
             raise self.refund_error
+
+    def submit(self, check: Check, done: Done) -> None:
+        """Answers before it returns; an error that callers foresee is raised, any other one is told."""
+        self.checks.append(check)
+        if isinstance(self.answer, InvalidCheck | RulesUnavailable):
+            raise self.answer
+        done(self.answer)
+
+    async def reset(self, check: Check) -> list[str]:
+        self.resets.append(check)
+        if self.refund_error is not None:
+            raise self.refund_error
+        return ["rl:{t}:default/orders-free:u"]
+
+    async def inspect(self, check: Check) -> list[Inspection]:
+        answer = await self.peek(check)
+        return [
+            Inspection(item.rule, f"rl:{{t}}:default/{item.rule}:u", Algorithm.GCRA, item.limit, item.verdict, 1500)
+            for item in answer.verdicts
+        ]
 
     def status(self) -> LimiterStatus:
         return LimiterStatus(7, 4, self.shards, self.degraded, refused_domains=self.refused_domains)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from regional_limiter.limiter import ShardStatus
 from regional_limiter.model.decision import Reason, ShareKind
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable, StoreUnavailable
+from services.check_api.batches import Batches
 from tests.unit.check_api.fakes import FakeLimiter, Response, answer_of, call, node_of, rule_verdict
 
 CHECK = b'{"client_key":"user:42","resource":"POST /orders"}'
@@ -250,7 +252,10 @@ async def test_the_node_tells_its_own_view() -> None:
 
 async def test_the_documentation_names_the_routes_that_fastapi_never_sees() -> None:
     document = (await call(node_of(FakeLimiter()), "GET", "/openapi.json")).json()
-    assert {"/v1/check", "/v1/peek", "/v1/refund", "/v1/node", "/readyz"} <= set(document["paths"])
+    raw = {"check", "check:batch", "peek", "refund", "reset", "inspect", "node"}
+    assert {"/livez", "/readyz", *(f"/v1/{name}" for name in raw)} <= set(document["paths"])
+    named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
+    assert named <= set(document["components"]["schemas"])
     assert "client_key" in document["components"]["schemas"]["CheckBody"]["properties"]
     assert (await call(node_of(FakeLimiter()), "GET", "/docs")).status == 200
 
@@ -268,7 +273,10 @@ NODE = node_of(FakeLimiter(answer_of(rule_verdict())))
     | st.dictionaries(st.sampled_from(["client_key", "resource", "cost", "attributes", "y"]), JSON).map(
         lambda fields: json.dumps(fields).encode()
     ),
-    path=st.sampled_from([("POST", "/v1/check"), ("POST", "/v1/refund"), ("GET", "/v1/peek")]),
+    path=st.sampled_from(
+        [("POST", f"/v1/{name}") for name in ("check", "check:batch", "refund", "reset")]
+        + [("GET", f"/v1/{name}") for name in ("peek", "inspect")]
+    ),
     query=st.binary(max_size=40),
 )
 @settings(deadline=None)
@@ -276,3 +284,129 @@ async def test_no_request_whatever_makes_a_5xx(body: bytes, path: tuple[str, str
     response = await call(NODE, *path, body, query=query)
     assert response.status in (200, 400, 413, 422)
     assert NODE.counts.unexpected_errors == 0
+
+
+# ---- batches, reset, inspection
+
+
+def batch(*checks: object) -> bytes:
+    return json.dumps({"checks": list(checks)}).encode()
+
+
+GOOD = {"client_key": "user:42", "resource": "POST /orders"}
+
+
+async def test_a_batch_is_answered_in_order_and_counted_check_by_check() -> None:
+    limiter = FakeLimiter(answer_of(rule_verdict()))
+    node = node_of(limiter)
+    keys = [f"u{number}" for number in range(1000)]
+    response = await call(node, "POST", "/v1/check:batch", batch(*({**GOOD, "client_key": key} for key in keys)))
+    answers = response.json()["answers"]
+    assert response.status == 200
+    assert [list(answer) for answer in answers] == [FIELDS] * 1000
+    assert [check.attributes["client_key"] for check in limiter.checks] == keys
+    assert sum(node.counts.checks.values()) == 1000
+
+
+async def test_one_bad_item_is_an_error_in_its_own_place_and_costs_the_others_nothing() -> None:
+    limiter = FakeLimiter(answer_of(rule_verdict()))
+    bad = [{**GOOD, "cost": -1}, {"resource": "b"}, 7, {**GOOD, "domain": "No Domain"}, {**GOOD, "costs": 1}]
+    response = await call(node_of(limiter), "POST", "/v1/check:batch", batch(GOOD, *bad, GOOD))
+    first, *errors, last = response.json()["answers"]
+    assert first["allowed"]
+    assert last["allowed"]
+    assert len(limiter.checks) == 2
+    assert [item["error"]["status"] for item in errors] == [422] * 5
+    places = [[fault["field"] for fault in item["error"]["errors"]] for item in errors]
+    assert places == [["cost"], ["client_key"], ["body"], ["domain"], ["costs"]]
+    assert not [item for item in errors if "allowed" in item]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        (b"{", 400, "body"),
+        (b"[]", 422, "body"),
+        (b"{}", 422, "checks"),
+        (b'{"checks":{}}', 422, "checks"),
+        (b'{"checks":[],"check":1}', 422, "check"),
+        (b'{"checks":[],"checks":[]}', 422, "checks"),
+        (batch(*[GOOD] * 1001), 422, "checks"),
+        (b'{"checks":[' + b"[" * 100_000, 400, "body"),
+    ],
+)
+async def test_what_is_no_batch_is_refused_whole(body: bytes, status: int, field: str) -> None:
+    limiter = FakeLimiter()
+    problem = assert_problem(await call(node_of(limiter), "POST", "/v1/check:batch", body), status)
+    assert [fault["field"] for fault in problem["errors"]] == [field]
+    assert limiter.checks == []
+
+
+async def test_an_empty_batch_has_no_answers_and_one_above_1_mib_is_413() -> None:
+    node = node_of(FakeLimiter())
+    assert (await call(node, "POST", "/v1/check:batch", batch())).json() == {"answers": []}
+    assert_problem(await call(node, "POST", "/v1/check:batch", b" " * (1024 * 1024 + 1)), 413)
+
+
+async def test_an_error_of_one_check_in_a_batch_is_counted_and_never_an_allow() -> None:
+    node = node_of(FakeLimiter(RuntimeError("secret")))
+    response = await call(node, "POST", "/v1/check:batch", batch(GOOD, GOOD))
+    assert [item["error"]["status"] for item in response.json()["answers"]] == [500, 500]
+    assert b"secret" not in response.body
+    assert (node.counts.unexpected_errors, node.counts.checks) == (2, {})
+    unreadable = node_of(FakeLimiter(RulesUnavailable("shop", "rules[0]")))
+    response = await call(unreadable, "POST", "/v1/check:batch", batch(GOOD))
+    assert response.json()["answers"][0]["error"]["status"] == 503
+
+
+async def test_too_many_batches_that_wait_are_sent_elsewhere() -> None:
+    node = node_of(FakeLimiter())
+    node.batches = Batches(node.limiter, waiting_most=0)
+    problem = assert_problem(await call(node, "POST", "/v1/check:batch", batch(GOOD)), 503)
+    assert problem["type"].endswith("#temporary-reduced-capacity")
+
+
+async def test_a_reset_names_the_buckets_and_takes_neither_cost_nor_request() -> None:
+    limiter = FakeLimiter()
+    body = b'{"client_key":"u","resource":"r","attributes":{"tier":"free"},"domain":"shop"}'
+    response = await call(node_of(limiter), "POST", "/v1/reset", body)
+    assert response.json() == {"reset": ["rl:{t}:default/orders-free:u"]}
+    [check] = limiter.resets
+    assert (check.domain, check.attributes["tier"], check.cost) == ("shop", "free", 0)
+    for field in (b'"cost":1', b'"request_id":"r"', b'"client_key":"v"'):
+        wrong = b'{"client_key":"u","resource":"r",' + field + b"}"
+        problem = assert_problem(await call(node_of(limiter), "POST", "/v1/reset", wrong), 422)
+        assert [fault["field"] for fault in problem["errors"]] == [field.split(b'"')[1].decode()]
+    assert_problem(await call(node_of(limiter), "POST", "/v1/reset", b"nope"), 400)
+    assert_problem(await call(node_of(limiter), "POST", "/v1/reset", b"[]"), 422)
+    assert len(limiter.resets) == 1
+
+
+async def test_a_reset_that_could_not_be_delivered_is_503() -> None:
+    node = node_of(FakeLimiter(refund_error=StoreUnavailable("timeout")))
+    assert_problem(await call(node, "POST", "/v1/reset", CHECK), 503)
+
+
+async def test_an_inspection_tells_each_bucket_and_shares_of_global_rules_only() -> None:
+    answer = answer_of(rule_verdict("global", share_kind=ShareKind.LEASE, share=3333), rule_verdict("local"))
+    limiter = FakeLimiter(answer)
+    response = await call(node_of(limiter), "GET", "/v1/inspect", query=b"client_key=u&resource=r")
+    document = response.json()
+    assert document["domain"] == "default"
+    first, second = document["buckets"]
+    assert (first["rule"], first["key"], first["algorithm"]) == ("global", "rl:{t}:default/global:u", "gcra")
+    assert (first["limit"], first["remaining"], first["ttl_ms"]) == (20, 7, 1500)
+    assert (first["share"], first["share_units"], first["session_left_ms"]) == ("lease", 3333, 0)
+    assert second["share"] is second["share_units"] is second["session_left_ms"] is None
+    assert limiter.checks == []
+
+
+@pytest.mark.parametrize("path", ["/v1/check:batch", "/v1/reset", "/v1/inspect"])
+async def test_what_operators_and_callers_ask_needs_the_nodes_token(path: str) -> None:
+    node = node_of(FakeLimiter(), token="a-token-of-16-or-more")
+    method = "GET" if path == "/v1/inspect" else "POST"
+    arguments = {"query": b"client_key=u&resource=r"} if method == "GET" else {}
+    body = batch() if path == "/v1/check:batch" else CHECK
+    assert_problem(await call(node, method, path, body, **arguments), 401)
+    bearer = {"Authorization": "Bearer a-token-of-16-or-more"}
+    assert (await call(node, method, path, body, headers=bearer, **arguments)).status == 200

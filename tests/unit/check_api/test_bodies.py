@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import urlencode
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from regional_limiter.model.decision import Check
-from services.check_api.bodies import Refused, parse_check, parse_peek, wants_detail
+from services.check_api.bodies import Refused, parse_batch, parse_check, parse_peek, wants_detail
 
 
 def body(**fields: object) -> bytes:
@@ -172,3 +173,73 @@ def test_detail_is_one_parameter_among_others() -> None:
     assert wants_detail(b"x=2&detail=1")
     assert not wants_detail(b"")
     assert not wants_detail(b"detail=0&xdetail=1")
+
+
+@pytest.mark.parametrize(
+    ("raw", "place"),
+    [
+        (b'{"client_key":"a","client_key":"b","resource":"r"}', "client_key"),
+        (b'{"client_key":"a","resource":"r","cost":0,"cost":1}', "cost"),
+        (b'{"client_key":"a","resource":"r","domain":"x","domain":"x"}', "domain"),
+        (b'{"client_key":"a","resource":"r","request_id":null,"request_id":null}', "request_id"),
+        (b'{"client_key":"a","resource":"r","attributes":{},"attributes":{}}', "attributes"),
+        (b'{"client_key":"a","resource":"r","attributes":{"t":"1","t":"2"}}', "attributes.t"),
+        (b'{"client_key":"a","client\\u005fkey":"b","resource":"r"}', "client_key"),
+        (b'{"client_key":"a","resource":"r","attributes":{"t":"1","\\u0074":"2"}}', "attributes.t"),
+    ],
+)
+def test_a_field_that_is_given_twice_is_refused_by_name(raw: bytes, place: str) -> None:
+    error = refused(raw)
+    assert error.status == 422
+    assert [(fault.place, fault.problem) for fault in error.faults] == [(place, "is given twice")]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["cost", "domain", "request_id", "attributes"]),
+        st.just(1) | st.none() | st.sampled_from(["x", 'a "quote" \\ é']),
+    ),
+    st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3),
+    st.booleans(),
+)
+def test_only_repetitions_are_taken_for_repetitions(
+    fields: dict[str, object], attributes: dict[str, str], ascii_only: bool
+) -> None:
+    if "attributes" in fields:
+        fields["attributes"] = attributes
+    document = {"client_key": 'k"\\', "resource": "r", **fields}
+    result = outcome(json.dumps(document, ensure_ascii=ascii_only).encode())
+    if isinstance(result, Refused):
+        assert not [fault for fault in result.faults if "twice" in fault.problem]
+
+
+@pytest.mark.parametrize(
+    "raw", [b"[" * 60_000, b'{"client_key":' * 10_000, b'{"client_key":"a","x":' + b"[" * 60_000]
+)
+def test_what_is_nested_too_deeply_is_told_so(raw: bytes) -> None:
+    error = refused(raw)
+    assert (error.status, error.faults[0].place) == (400, "body")
+    assert "nested too deeply" in error.faults[0].problem
+
+
+@pytest.mark.parametrize("domain", ["", "Shop", "a b", "x" * 65, "é", "a/b"])
+def test_a_domain_that_no_rule_set_could_have_is_refused_by_name(domain: str) -> None:
+    [in_batch] = parse_batch(b'{"checks":[' + body(domain=domain) + b"]}")
+    assert isinstance(in_batch, Refused)
+    with pytest.raises(Refused) as caught:
+        parse_peek(urlencode({"client_key": "a", "resource": "b", "domain": domain}).encode())
+    for error in (refused(body(domain=domain)), in_batch, caught.value):
+        assert [fault.place for fault in error.faults] == ["domain"]
+
+
+@given(st.lists(FIELDS.map(lambda fields: {"client_key": "a", "resource": "b"} | fields), max_size=5))
+def test_a_batch_is_its_checks_one_by_one(items: list[dict[str, object]]) -> None:
+    raw = [json.dumps(item).encode() for item in items]
+    assume(not any(word in item for item in raw for word in (b"NaN", b"Infinity")))  # not JSON: no batch at all
+    parsed = parse_batch(b'{"checks":[' + b",".join(raw) + b"]}")
+    for one, alone in zip(parsed, map(outcome, raw), strict=True):
+        if isinstance(one, Refused):
+            assert isinstance(alone, Refused)
+            assert (one.status, one.faults) == (alone.status, alone.faults)
+        else:
+            assert one == alone

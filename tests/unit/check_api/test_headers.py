@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import http_sf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from regional_limiter.model.decision import Reason
-from services.check_api.headers import HeaderMode, LegacyReset, answer_headers, closest_first, retry_after_s
+from services.check_api.headers import (
+    HeaderMode,
+    LegacyReset,
+    answer_lines,
+    as_headers,
+    closest_first,
+    retry_after_s,
+)
 from tests.unit.check_api.fakes import ALLOWED, answer_of, rule_verdict
+
+
+def answer_headers(*arguments: Any) -> list[tuple[bytes, bytes]]:
+    return as_headers(answer_lines(*arguments))
 
 
 def named(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:

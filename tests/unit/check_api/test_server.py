@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import pytest
 
+from regional_limiter.limiter import Done
 from regional_limiter.model.decision import Answer, Check
-from services.check_api import bounded_http
+from services.check_api import bounded_http, server
 from services.check_api.app import NodeApp
 from services.check_api.server import serve_node
 from services.cli.drive import drive
@@ -27,11 +32,18 @@ class SlowLimiter(FakeLimiter):
 
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def check(self, check: Check) -> Answer:
         self.asked.set()
         await self.released.wait()
         return await super().check(check)
+
+    def submit(self, check: Check, done: Done) -> None:
+        async def later() -> None:
+            done(await self.check(check))
+
+        self.tasks.append(asyncio.create_task(later()))
 
 
 def url_of(listener: socket.socket) -> str:
@@ -132,19 +144,64 @@ async def told(url: str, *parts: bytes) -> bytes:
         writer.close()
 
 
-async def test_a_head_without_end_is_cut_off_by_size_and_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_http, "HEAD_DEADLINE_S", 0.05)
+@asynccontextmanager
+async def serving(limiter: FakeLimiter) -> AsyncIterator[str]:
     listener, stop = bind("127.0.0.1", 0), asyncio.Event()
     url = url_of(listener)
-    serving = asyncio.create_task(serve_node(node_of(FakeLimiter()), listener, stop))
-    begin = b"POST /v1/check HTTP/1.1\r\nHost: x\r\nX-Long: "
+    task = asyncio.create_task(serve_node(node_of(limiter), listener, stop))
     try:
-        too_long = await told(url, begin, *[b"x" * 65_536] * 20)
-        too_slow = await told(url, begin)
-        malformed = await told(url, b"\x00\x01\r\n\r\n")
+        yield url
     finally:
         stop.set()
-        await serving
-    assert too_long == b"" or too_long.startswith(b"HTTP/1.1 431 ")
+        await task
+
+
+def problem_of(response: bytes) -> dict[str, Any]:
+    head, _, body = response.partition(b"\r\n\r\n")
+    assert b"\r\ncontent-type: application/problem+json\r\n" in head
+    assert b"\r\nconnection: close\r\n" in head
+    assert b"\r\ncontent-length: %d" % len(body) in head
+    return dict(json.loads(body))
+
+
+async def test_a_head_without_end_is_cut_off_by_size_and_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_http, "HEAD_DEADLINE_S", 0.05)
+    begin = b"POST /v1/check HTTP/1.1\r\nHost: x\r\nX-Long: "
+    async with serving(FakeLimiter()) as url:
+        too_long = await told(url, begin, *[b"x" * 65_536] * 20)
+        too_slow = await told(url, begin)
+    assert too_long == b"" or problem_of(too_long)["status"] == 431
     assert too_slow == b""
-    assert malformed.startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("size", [140_000, 190_000])
+async def test_a_long_head_in_one_write_is_refused_whole_or_not(size: int) -> None:
+    limiter = FakeLimiter()
+    head = b"GET /livez HTTP/1.1\r\nHost: x\r\n" + b"X-Long: " + b"x" * size + b"\r\n\r\n"
+    async with serving(limiter) as url:
+        assert problem_of(await told(url, head))["status"] == 431
+
+
+async def test_what_is_not_http_is_a_problem_too_and_comes_after_the_answers_before_it() -> None:
+    limiter = SlowLimiter()
+    body = json.dumps(CHECK).encode()
+    request = b"POST /v1/check?x=1 HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    broken = b"POST /v1/check HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nnot a length\r\n"
+    async with serving(limiter) as url:
+        assert problem_of(await told(url, b"\x00\x01\r\n\r\n"))["status"] == 400
+        assert problem_of(await told(url, broken))["status"] == 400
+        for ending in (b"\x00\x01\r\n\r\n", broken):
+            limiter.released.clear()
+            waiting = asyncio.create_task(told(url, request + request + ending))
+            await limiter.asked.wait()
+            asyncio.get_running_loop().call_later(0.01, limiter.released.set)
+            first, second, last = (b"HTTP/1.1 " + part for part in (await waiting).split(b"HTTP/1.1 ")[1:])
+            assert first.startswith(b"HTTP/1.1 200 ")
+            assert second.startswith(b"HTTP/1.1 200 ")
+            assert problem_of(last)["status"] == 400
+
+
+async def test_too_many_connections_is_a_problem_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
+    async with serving(FakeLimiter()) as url:
+        assert problem_of(await told(url, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"))["status"] == 503

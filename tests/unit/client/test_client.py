@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from apportion import Answer, AsyncClient, Client, InvalidRequest, NoAnswer
+from apportion import Answer, AsyncClient, Check, Client, InvalidRequest, NoAnswer
 
 from services.check_api.app import NodeApp
 from tests.unit.check_api.fakes import FakeLimiter, answer_of, node_of, rule_verdict
@@ -151,3 +151,32 @@ def test_both_clients_send_the_same() -> None:
     asyncio.run(again())
     assert seen[:3] == seen[3:]
     assert len(seen) == 6
+
+
+async def test_a_batch_comes_back_in_order_with_what_is_wrong_in_its_place() -> None:
+    limiter = FakeLimiter(answer_of(rule_verdict(remaining=3)))
+    checks = [Check("a", "r"), Check("b", "r", cost=-1), Check("c", "r", attributes={"t": "x"}, request_id="q")]
+    async with of_node(node_of(limiter), domain="shop") as client:
+        first, wrong, last = await client.check_batch(checks)
+    assert isinstance(first, Answer)
+    assert isinstance(last, Answer)
+    assert isinstance(wrong, InvalidRequest)
+    assert (first.remaining, wrong.status, last.remaining) == (3, 422, 3)
+    assert [check.attributes["client_key"] for check in limiter.checks] == ["a", "c"]
+    assert {check.domain for check in limiter.checks} == {"shop"}
+
+
+async def test_a_check_that_the_node_failed_is_as_if_nobody_had_answered() -> None:
+    async with of_node(node_of(FakeLimiter(RuntimeError())), on_no_answer="deny") as client:
+        [answer] = await client.check_batch([Check("a", "r")])
+    assert (answer.allowed, answer.decided) == (False, False)  # type: ignore[union-attr]
+
+
+def test_a_batch_without_an_answer_is_what_the_client_was_told_to_make_of_it() -> None:
+    checks = [Check("a", "r")] * 3
+    with blocking(times_out, on_no_answer="deny") as client:
+        assert [answer.allowed for answer in client.check_batch(checks)] == [False] * 3  # type: ignore[union-attr]
+    with blocking(lambda request: httpx.Response(200, json={"answers": []})) as client:
+        assert [answer.decided for answer in client.check_batch(checks)] == [False] * 3  # type: ignore[union-attr]
+    with blocking(refuses, on_no_answer="raise") as client, pytest.raises(NoAnswer):
+        client.check_batch(checks)

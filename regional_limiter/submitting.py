@@ -1,0 +1,62 @@
+"""Between callbacks and ``await``: a future that a callback completes, and a callback that a task calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from regional_limiter.model.decision import Verdict
+from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.store.base import BucketCall, CheckStore, Decided
+
+_T = TypeVar("_T")
+
+
+async def settled(submit: Callable[[Callable[[_T | Exception], None]], None]) -> _T:
+    """Await what ``submit`` tells its callback: the result, or an exception, which is raised.
+
+    Whoever waits may go away; the outcome is then thrown away.
+    """
+    future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+
+    def done(outcome: _T | Exception) -> None:
+        if future.done():
+            return
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    submit(done)
+    return await future
+
+
+class InTasks:
+    """A SubmittingStore over one that only answers by ``await``, within ``deadline_s``."""
+
+    def __init__(self, store: CheckStore, deadline_s: float) -> None:
+        self._store = store
+        self._deadline_s = deadline_s
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def prepare(
+        self, calls: Sequence[BucketCall], request_id: str | None
+    ) -> tuple[Sequence[BucketCall], str | None]:
+        return calls, request_id
+
+    def submit(self, prepared: tuple[Sequence[BucketCall], str | None], done: Decided) -> None:
+        async def ask() -> None:
+            outcome: list[Verdict] | Exception
+            try:
+                async with asyncio.timeout(self._deadline_s):
+                    outcome = await self._store.check(*prepared)
+            except TimeoutError:
+                outcome = StoreUnavailable("deadline")
+            except Exception as error:
+                outcome = error
+            done(outcome)
+
+        task = asyncio.get_running_loop().create_task(ask())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

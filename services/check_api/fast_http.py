@@ -1,0 +1,292 @@
+"""One connection, with a shorter way for the requests that nearly all are: well-formed checks and batches.
+
+Such a request goes from bytes to the limiter, and its answer by callback to bytes: no scope, no task, no future.
+Whatever is not plainly one of them, or turns out to be wrong, goes on to the slow path (uvicorn's protocol, and
+the ASGI application behind it) with its bytes as they came, before anything has been charged.  So there is one
+place that refuses, and one behaviour.
+
+    between requests --plain request--> answering --all answered--> between requests
+    between requests --anything else--> slow       --its answer sent--> between requests
+    answering        --anything else--> blocked    --all answered--> slow
+
+- Answers leave in the order of their requests; what becomes ready in one turn of the loop leaves in one write.
+- An incomplete request is held for a moment, since many callers send head and body apart; then it goes to the slow
+  path, which knows how long to wait for the rest.
+- *Blocked* nothing is read from the connection: until what was asked before it is answered, or the caller has read
+  its answers.
+- A caller that hangs up takes nothing with it but its answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+from regional_limiter.model.decision import Answer, Check
+from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
+from services.check_api.app import TOO_MANY_BATCHES, NodeApp
+from services.check_api.batches import Outcomes
+from services.check_api.bodies import parse_batch, parse_check
+from services.check_api.bounded_http import BoundedHttp, encode_reply
+from services.check_api.heads import BATCH_PATH, HEAD_BYTES_MOST, REQUEST_LINES, Head
+from services.check_api.replies import Reply
+
+PIPELINED_MOST = 16
+"""Requests of one connection that are being answered; uvicorn answers one at a time."""
+HELD_BYTES_MOST = 64 * 1024
+HOLD_S = 0.05
+
+_LONGEST_LINE = max(map(len, REQUEST_LINES))
+
+
+class _Asked:
+    """A request that is being answered.  ``reply`` None: not yet."""
+
+    __slots__ = ("checks", "path", "protocol", "reply", "started_s")
+
+    def __init__(self, protocol: FastHttp, path: str, checks: Sequence[Check | Exception]) -> None:
+        self.protocol = protocol
+        self.path = path
+        self.checks = checks
+        self.started_s = perf_counter()
+        self.reply: Reply | None = None
+
+    def decided(self, outcome: Answer | Exception) -> None:
+        node = self.protocol.node
+        try:
+            if isinstance(outcome, Exception):
+                raise outcome
+            check = self.checks[0]
+            assert isinstance(check, Check)
+            reply = node.decided(check, outcome)
+        except Exception as error:
+            reply = node.failed(error)
+        self.answer(reply)
+
+    def decided_batch(self, outcomes: Outcomes) -> None:
+        node = self.protocol.node
+        try:
+            reply = node.decided_batch(self.checks, outcomes)
+        except Exception as error:
+            reply = node.failed(error)
+        self.answer(reply)
+
+    def answer(self, reply: Reply) -> None:
+        self.reply = reply
+        self.protocol.node.counts.served("POST", self.path, reply.status, perf_counter() - self.started_s)
+        self.protocol.answered()
+
+
+class FastHttp(BoundedHttp):
+    """One connection."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        assert isinstance(self.config.app, NodeApp)
+        self.node = self.config.app
+        self._asked: deque[_Asked] = deque()
+        self._slow = False
+        self._in_message = False
+        self._upgraded = False
+        self._blocked = False
+        self._held = b""
+        self._hold_timer: asyncio.TimerHandle | None = None
+        self._write_due = False
+        self._leaving = False
+        self._answered_at_s = 0.0
+
+    # ---- reading
+
+    def data_received(self, data: bytes) -> None:
+        if self._blocked:
+            self._held += data
+            return
+        if self._held:
+            data = self._unhold() + data
+        if self._slow and self._is_slow():
+            super().data_received(data)
+        else:
+            self._slow = False
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        """Begin with every request that is whole."""
+        at, end = 0, len(data)
+        while at < end:
+            if len(self._asked) >= PIPELINED_MOST or self.flow.write_paused:
+                self._block(data[at:])
+                return
+            if not data.startswith(REQUEST_LINES, at):
+                begins_plainly = end - at < _LONGEST_LINE and any(
+                    line.startswith(data[at:]) for line in REQUEST_LINES
+                )
+                self._go_on(data[at:], plain=begins_plainly)
+                return
+            body_at = data.find(b"\r\n\r\n", at, at + HEAD_BYTES_MOST) + 4
+            if body_at < 4:
+                self._go_on(data[at:], plain=end - at < HEAD_BYTES_MOST)
+                return
+            head = self.node.heads.find(data[at:body_at])
+            if head is None or body_at + head.length > end:
+                plain = head is not None and body_at - at + head.length <= HELD_BYTES_MOST
+                self._go_on(data[at:], plain=plain)
+                return
+            if not self._begin(head, data[body_at : body_at + head.length]):
+                self._go_on(data[at:], plain=False)
+                return
+            at = body_at + head.length
+
+    def _begin(self, head: Head, body: bytes) -> bool:
+        """False: nothing has been asked, and the slow path shall answer."""
+        node = self.node
+        if not node.limiter.ready or self._is_overloaded():
+            return False
+        try:
+            checks = parse_batch(body) if head.path == BATCH_PATH else [parse_check(body)]
+        except Exception:
+            # Wrong, or not foreseen: the slow path reads it again, and says which.
+            return False
+        asked = _Asked(self, head.path, checks)
+        self._asked.append(asked)
+        if head.path == BATCH_PATH:
+            if not node.batches.submit(checks, asked.decided_batch):
+                asked.answer(TOO_MANY_BATCHES)
+            return True
+        (check,) = checks
+        assert isinstance(check, Check)
+        try:
+            node.limiter.submit(check, asked.decided)
+        except (InvalidCheck, RulesUnavailable):
+            self._asked.pop()
+            return False
+        except Exception as error:
+            asked.decided(error)
+        return True
+
+    def _is_overloaded(self) -> bool:
+        limit = self.limit_concurrency
+        return limit is not None and (len(self.connections) >= limit or len(self.tasks) >= limit)
+
+    def _go_on(self, data: bytes, *, plain: bool) -> None:
+        """What no request could be begun with.  ``plain``: it may become one when more of it is here."""
+        if plain:
+            self._held = data
+            if self._hold_timer is None:
+                self._hold_timer = self.loop.call_later(HOLD_S, self._give_up_holding)
+        elif self._asked:
+            self._block(data)
+        else:
+            self._to_slow(data)
+
+    def _give_up_holding(self) -> None:
+        self._hold_timer = None
+        if not self.transport.is_closing():
+            self._go_on(self._unhold(), plain=False)
+
+    def _unhold(self) -> bytes:
+        held, self._held = self._held, b""
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
+            self._hold_timer = None
+        return held
+
+    def _block(self, data: bytes) -> None:
+        self._held, self._blocked = data, True
+        self.flow.pause_reading()
+
+    def _unblock(self) -> None:
+        """Go on where reading was stopped, if nothing stands in the way any more."""
+        if not self._blocked or self._asked or self.flow.write_paused or self.transport.is_closing():
+            return
+        self._blocked = False
+        self.flow.resume_reading()
+        self._take(self._unhold())
+
+    # ---- the slow path
+
+    def _to_slow(self, data: bytes) -> None:
+        self._slow = True
+        super().data_received(data)
+
+    def _is_slow(self) -> bool:
+        """Whether the slow path is in the middle of something."""
+        return self._upgraded or self._in_message or self._last_words is not None or self._is_answering()
+
+    def on_message_begin(self) -> None:
+        self._in_message = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        # After that, the parser takes nothing on this connection for a request.
+        self._upgraded = self._upgraded or self.parser.should_upgrade()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_message = False
+        super().on_message_complete()
+
+    # ---- writing
+
+    def answered(self) -> None:
+        """A request has its reply: write it if it is alone, else with all that are ready in this turn."""
+        if len(self._asked) == 1:
+            self._write_ready()
+        elif not self._write_due:
+            self._write_due = True
+            self.loop.call_soon(self._write_ready)
+
+    def _write_ready(self) -> None:
+        self._write_due = False
+        asked = self._asked
+        if not asked or self.transport.is_closing():
+            return
+        lines = self.default_lines()
+        parts = []
+        while asked and (reply := asked[0].reply) is not None:
+            asked.popleft()
+            is_last = self._leaving and not asked and not self._held
+            parts.append(encode_reply(reply, lines, close=is_last))
+        if not parts:
+            return
+        self.transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+        self.server_state.total_requests += len(parts)
+        self._answered_at_s = self.loop.time()
+        if not asked:
+            self._unblock()
+            if self._leaving:
+                self._leave()
+
+    # ---- the end
+
+    def timeout_keep_alive_handler(self) -> None:
+        """The timer is set once, not with every answer; it may find that there was one since."""
+        idle_s = self.loop.time() - self._answered_at_s
+        if self._asked or self._held or idle_s < self.timeout_keep_alive:
+            wait_s = self.timeout_keep_alive - (0 if self._asked or self._held else idle_s)
+            self.timeout_keep_alive_task = self.loop.call_later(wait_s, self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def shutdown(self) -> None:
+        self._leaving = True
+        self._leave()
+
+    def _leave(self) -> None:
+        """Close when nothing is under way."""
+        if self._asked:
+            return
+        if self._held:
+            self._to_slow(self._unhold())
+        super().shutdown()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unblock()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unhold()
+        self._asked.clear()
+        super().connection_lost(exc)

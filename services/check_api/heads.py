@@ -1,0 +1,110 @@
+"""Which requests the fast path may answer, by their heads.
+
+A head is plain if uvicorn's own parser reads from it a POST of HTTP/1.1 to one of two paths, kept alive, with one
+length, nothing to wait for and the right token.  Whatever else a head says, also if it is right, is left to the
+slow path.  Callers send the same head again and again, so what was read from it is remembered.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import httptools
+
+from services.check_api.bodies import MAX_BATCH_BYTES, MAX_BODY_BYTES
+from services.tokens import bears_token
+
+CHECK_PATH: Final = "/v1/check"
+BATCH_PATH: Final = "/v1/check:batch"
+
+REQUEST_LINES: Final = tuple(f"POST {path} HTTP/1.1\r\n".encode() for path in (CHECK_PATH, BATCH_PATH))
+"""What a plain head begins with."""
+
+HEADS_MOST = 1024
+HEAD_BYTES_MOST = 4096
+"""Longer heads are not plain: remembered ones take 4 MiB at most."""
+
+_NEVER_PLAIN = (b"transfer-encoding", b"expect", b"upgrade", b"connection")
+
+
+class Head(NamedTuple):
+    """A plain head.  ``length``: of the body, in bytes."""
+
+    path: str
+    length: int
+
+
+class Heads:
+    """``token``: what callers must bear, None if nothing."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+        self._known: dict[bytes, Head] = {}
+
+    def find(self, head: bytes) -> Head | None:
+        """What ``head`` says, from the request line to the empty line; None: it is not plain."""
+        known = self._known.get(head)
+        if known is None and len(head) <= HEAD_BYTES_MOST:
+            known = self._read(head)
+            if known is not None:
+                if len(self._known) >= HEADS_MOST:
+                    self._known.clear()
+                self._known[head] = known
+        return known
+
+    def _read(self, head: bytes) -> Head | None:
+        said = _Said()
+        parser = httptools.HttpRequestParser(said)
+        try:
+            parser.feed_data(head)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            return None
+        if said.unfit or not said.complete or parser.get_http_version() != "1.1" or not parser.should_keep_alive():
+            return None
+        length = said.length()
+        path = said.url.decode("latin-1")
+        bytes_most = {CHECK_PATH: MAX_BODY_BYTES, BATCH_PATH: MAX_BATCH_BYTES}.get(path, -1)
+        if parser.get_method() != b"POST" or length is None or length > bytes_most:
+            return None
+        if self._token is not None and not bears_token(said.authorization, self._token):
+            return None
+        return Head(path, length)
+
+
+class _Said:
+    """What the parser tells.  ``unfit``: more than one head, or something that only the slow path deals with."""
+
+    def __init__(self) -> None:
+        self.url = b""
+        self.lengths: list[bytes] = []
+        self.authorization = b""
+        self.unfit = False
+        self.complete = False
+
+    def length(self) -> int | None:
+        """The one length of the body, None if there is not exactly one."""
+        if len(self.lengths) != 1 or not self.lengths[0].isdigit() or len(self.lengths[0]) > 9:
+            return None
+        return int(self.lengths[0])
+
+    def on_message_begin(self) -> None:
+        self.unfit = self.unfit or self.complete
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"content-length":
+            self.lengths.append(value)
+        elif name == b"authorization":
+            self.authorization = self.authorization or value
+        elif name in _NEVER_PLAIN and not (name == b"connection" and value.lower() == b"keep-alive"):
+            self.unfit = True
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+
+    def on_body(self, body: bytes) -> None:
+        # The parser saw the end of the head before we did.
+        self.unfit = True

@@ -1,0 +1,200 @@
+"""The fast and the slow path, driven with the same bytes: answers, and what the limiter is asked, are the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from regional_limiter.limiter import Done
+from regional_limiter.model.decision import Answer, Check
+from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
+from services.check_api import fast_http
+from services.check_api.bounded_http import BoundedHttp
+from services.check_api.fast_http import FastHttp
+from tests.unit.check_api.fakes import FakeLimiter, answer_of, node_of, rule_verdict
+from tests.unit.check_api.wire import Connection
+
+TOKEN = "a-token-of-16-or-more"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _without_log_lines() -> Iterator[None]:
+    logger = logging.getLogger("uvicorn.error")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
+
+
+class TellingLimiter(FakeLimiter):
+    """Its answers tell of the check; some come at once, some a turn later, some are errors."""
+
+    def _tell(self, check: Check) -> Answer:
+        key = check.attributes["client_key"]
+        if key == "bug":
+            raise KeyError("bug")
+        told = rule_verdict(f"r-{key[:9]}", allowed=key != "denied", remaining=check.cost, retry_after_ms=7)
+        return answer_of(told)
+
+    def _begin(self, check: Check) -> None:
+        if check.attributes["client_key"] == "invalid":
+            raise InvalidCheck("attributes", "fewer")
+        if check.domain == "unreadable":
+            raise RulesUnavailable("unreadable", "x")
+        self.checks.append(check)
+
+    async def check(self, check: Check) -> Answer:
+        self._begin(check)
+        await asyncio.sleep(0)
+        return self._tell(check)
+
+    def submit(self, check: Check, done: Done) -> None:
+        self._begin(check)
+
+        def tell() -> None:
+            try:
+                outcome: Answer | Exception = self._tell(check)
+            except Exception as error:
+                outcome = error
+            done(outcome)
+
+        if check.cost % 2:
+            tell()
+        else:
+            asyncio.get_running_loop().call_soon(tell)
+
+
+KEYS = st.sampled_from(["a", "b", "denied", "bug", "invalid", "é", 'q"', "x" * 300, "x" * 1025])
+CHECKS = st.fixed_dictionaries(
+    {"client_key": KEYS, "resource": st.just("r")},
+    optional={
+        "cost": st.sampled_from([0, 1, 2, 3, -1, "1", 2**31]),
+        "attributes": st.dictionaries(st.sampled_from(["t", "client_key"]), KEYS, max_size=2),
+        "domain": st.sampled_from(["shop", "No", "unreadable"]),
+        "request_id": st.sampled_from(["r1", None, ""]),
+        "costs": st.just(1),
+    },
+)
+GARBAGE = st.binary(max_size=12) | st.sampled_from([b"\r\n", b"\n", b"\x00", b"POST ", b"GET / HTTP/1.1\r\n"])
+JSON_BODIES = (
+    CHECKS.map(lambda check: json.dumps(check).encode())
+    | CHECKS.map(lambda check: json.dumps(check, ensure_ascii=False).encode())
+    | st.lists(CHECKS, max_size=4).map(lambda checks: json.dumps({"checks": checks}).encode())
+)
+BODIES = (
+    JSON_BODIES
+    | GARBAGE
+    | st.sampled_from([b"", b"{", b"[]", b'{"client_key":"a","client_key":"b","resource":"r"}'])
+)
+PATHS = st.sampled_from(
+    ["/v1/check"] * 6
+    + ["/v1/check:batch"] * 4
+    + [
+        "/v1/check?detail=1",
+        "/v1/refund",
+        "/v1/peek?client_key=a&resource=r",
+        "/livez",
+        "http://x/v1/check",
+        "/v1/check/",
+    ]
+)
+HEADERS = st.sampled_from(
+    [
+        b"Connection: keep-alive",
+        b"Connection: close",
+        b"Connection: Keep-Alive, TE",
+        b"Expect: 100-continue",
+        b"Upgrade: websocket\r\nConnection: Upgrade",
+        b"Authorization: Bearer " + TOKEN.encode(),
+        b"Authorization: Bearer wrong",
+        b"Content-Length: 3",
+        b"Content-Length: +3",
+        b"Transfer-Encoding: identity",
+        b"X-Folded: a\r\n b",
+        b"X-Bad\x01: a",
+        b"X-High: \xff",
+        b"X-Long: " + b"x" * 5000,
+        b"Content-Type: text/plain",
+    ]
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> bytes:
+    body = draw(BODIES)
+    method = draw(st.sampled_from(["POST"] * 8 + ["GET", "post", "HEAD"]))
+    version = draw(st.sampled_from(["HTTP/1.1"] * 8 + ["HTTP/1.0", "HTTP/2.0"]))
+    headers = [b"Host: x", *draw(st.lists(HEADERS, max_size=1))]
+    if draw(st.integers(0, 5)) > 0:
+        headers.append(b"Authorization: Bearer " + TOKEN.encode())
+    length = draw(st.sampled_from(["right"] * 8 + ["short", "long", "chunked", "none"]))
+    if length == "chunked":
+        headers.append(b"Transfer-Encoding: chunked")
+        body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
+    elif length != "none":
+        wrong = {"right": 0, "short": -1, "long": 1}[length]
+        headers.append(b"content-length: %d" % max(0, len(body) + wrong))
+    end = draw(st.sampled_from([b"\r\n"] * 9 + [b"\n"]))
+    line = f"{method} {draw(PATHS)} {version}".encode()
+    return end.join([line, *headers, b"", b""]) + body
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[bytes]:
+    """Some requests with mistakes, cut anywhere."""
+    data = b"".join(draw(st.lists(requests() | requests() | requests() | GARBAGE, min_size=1, max_size=5)))
+    for _ in range(draw(st.integers(0, 1))):
+        at = draw(st.integers(0, max(0, len(data) - 1)))
+        data = data[:at] + draw(GARBAGE) + data[at + draw(st.integers(0, 1)) :]
+    cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=4)))
+    return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True) if end > start]
+
+
+async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
+    """Stands for FastAPI, which both paths meet in the same way, and which takes long to make."""
+    await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def talked(kind: type[BoundedHttp], parts: list[bytes]) -> tuple[bytes, bool, list[Check]]:
+    limiter = TellingLimiter()
+    node = node_of(limiter, token=TOKEN)
+    node._web = elsewhere
+    connection = Connection(node, kind)
+    said = await connection.talk(parts)
+    closed = connection.transport.closed
+    checks = list(limiter.checks)
+    await connection.hang_up()
+    return said, closed, checks
+
+
+def plain(body: bytes, path: str = "/v1/check") -> bytes:
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+A = plain(b'{"client_key":"a","resource":"r"}')
+B = plain(b'{"client_key":"b","resource":"r","cost":2}')
+
+
+@given(conversations(), st.sampled_from([0.0, 60.0]))
+@example([A + B + A], 60.0)
+@example([B + A + b"\x00"], 60.0)
+@example([B + A.replace(b"Host", b"Connection: close\r\nHost") + B], 60.0)
+@example([A[:20], A[20:] + B[:50], B[50:]], 0.0)
+@settings(max_examples=1500, deadline=None)
+def test_both_paths_say_the_same_to_the_same_bytes(parts: list[bytes], hold_s: float) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fast_http, "HOLD_S", hold_s)
+        fast = asyncio.run(talked(FastHttp, parts))
+    slow = asyncio.run(talked(BoundedHttp, parts))
+    assert fast == slow
