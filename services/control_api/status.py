@@ -52,7 +52,7 @@ def status_document(
         "leader": picture.leader_shown(probes, now_ms),
         "rules_version": book.newest(),
         "regions": {region.name: _region(region) for region in regions},
-        "keys": _keys(picture, book, [region.name for region in regions], now_ms),
+        "keys": _keys(picture, book, regions, now_ms),
     }
 
 
@@ -62,7 +62,7 @@ def _region(region: RegionHealth) -> dict[str, Any]:
     return {**shown, "points_ok": region.points_ok, "nodes_alive": region.nodes_alive}
 
 
-def _keys(picture: Picture, book: Book, regions: list[str], now_ms: int) -> dict[str, Any]:
+def _keys(picture: Picture, book: Book, regions: list[RegionHealth], now_ms: int) -> dict[str, Any]:
     """Shares of the keys of global rules that anybody has spoken of lately."""
     shown: dict[str, Any] = {}
     for key in picture.keys_seen():
@@ -78,7 +78,7 @@ def _keys(picture: Picture, book: Book, regions: list[str], now_ms: int) -> dict
         if rule.scope is Scope.GLOBAL:
             adaptive = rule.distribution is Distribution.ADAPTIVE
             shares = picture.shares(key, known.rule_set.bases, regions, adaptive=adaptive, now_ms=now_ms)
-            wants = {region: picture.want(region, key, now_ms) for region in regions}
+            wants = {region.name: picture.want(region.name, key, now_ms) for region in regions}
             total = sum(share or 0 for share in shares.values())
             shown[key] = {"domain": domain, "rule": rule_id, "shares": shares, "total": total, "wants": wants}
     return shown
