@@ -56,7 +56,8 @@ class ShardStatus:
 
 @dataclass(frozen=True, slots=True)
 class LimiterStatus:
-    """What a node tells of itself.  ``degraded``: decisions without the store, by cause.  Versions: -1 unknown.
+    """What a node tells of itself.  ``degraded``: degraded decisions, by cause ("floor": by the store).
+    Versions: -1 unknown.
 
     ``refused_domains``: domain -> why its newest rules are not in force here.
     """
@@ -336,11 +337,16 @@ class Limiter:
         for step, call, verdict in zip(plan.steps, calls, verdicts, strict=True):
             if verdict.replayed or (verdict.allowed and not allowed and not call.charge_denied):
                 continue
-            degraded = verdict.degraded or verdict.share_kind is ShareKind.FLOOR
-            self._rule_totals.add(step.name, allowed=verdict.allowed, cost=call.cost, degraded=degraded)
+            at_floor = verdict.share_kind is ShareKind.FLOOR and not verdict.degraded
+            degraded = verdict.degraded or at_floor
+            self._rule_totals.add(
+                step.name, allowed=verdict.allowed, cost=call.cost, degraded=degraded, at_floor=at_floor
+            )
             if call.sharing is not Sharing.WHOLE:
-                self._key_totals.add(call.key, allowed=verdict.allowed, cost=call.cost, degraded=degraded)
-                if degraded and not verdict.degraded:
+                self._key_totals.add(
+                    call.key, allowed=verdict.allowed, cost=call.cost, degraded=degraded, at_floor=at_floor
+                )
+                if at_floor:
                     self._count_degraded("floor")
                 if is_interesting(call, verdict):
                     self._demand.add(call.key, call.cost)

@@ -150,7 +150,8 @@ class Board:
             "nodes": nodes,
             "allowed_per_s": rate and round(rate[0], 1),
             "denied_per_s": rate and round(rate[1], 1),
-            "degraded_per_s": degraded and round(degraded, 1),
+            "without_redis_per_s": degraded and round(degraded[0], 1),
+            "at_floor_per_s": degraded and round(degraded[1], 1),
         }
 
     def _rule_frame(

@@ -95,7 +95,7 @@ class World:
         }  # fmt: skip
 
     def _add(self, region: str, name: str, offered: int, allowed: int) -> list[int]:
-        totals = self.totals.setdefault((region, name), [0, 0, 0, 0, 0])
+        totals = self.totals.setdefault((region, name), [0, 0, 0, 0, 0, 0])
         denied = offered - allowed
         for place, value in enumerate((allowed, denied, allowed, denied)):
             totals[place] += value

@@ -543,3 +543,21 @@ async def test_only_interesting_keys_are_told_of(tmp_path: Path, verdict: Any, o
         if offered:
             await asyncio.wait_for(store.offered.wait(), 5)
     assert [sum(costs.values()) for _, costs in store.offers] == ([5] if offered else [])
+
+
+async def test_what_redis_decides_at_the_floor_is_not_counted_as_its_fault(
+    tmp_path: Path,
+) -> None:
+    floor = replace(allow(), share=66, share_kind=ShareKind.FLOOR)
+    store = FakeStore({"a": floor})
+    async with running(store, tmp_path, blob_of(rule("a", scope="global"))) as limiter:
+        assert (await limiter.check(check())).degraded
+        assert limiter.status().degraded == {"floor": 1}
+    assert (store.beats[-1].usage["default/a"].degraded, store.beats[-1].usage["default/a"].at_floor) == (1, 1)
+
+
+async def test_what_is_decided_without_redis_is_not_counted_as_at_the_floor(tmp_path: Path) -> None:
+    store = FakeStore({"a": DOWN})
+    async with running(store, tmp_path, blob_of(rule("a"))) as limiter:
+        assert (await limiter.check(check())).degraded
+    assert (store.beats[-1].usage["default/a"].degraded, store.beats[-1].usage["default/a"].at_floor) == (1, 0)
