@@ -27,9 +27,9 @@ log = structlog.get_logger(__name__)
 OPEN_PATHS = ("/livez", "/readyz")
 
 
-def create_app(transport: Transport, settings: HubSettings) -> FastAPI:
-    """The application.  It starts ``transport`` and, at its end, closes it."""
-    hub = Hub(transport, settings)
+def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafka") -> FastAPI:
+    """The application.  It starts ``transport`` and, at its end, closes it.  ``mode``: kafka or embedded."""
+    hub = Hub(transport, settings, mode)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

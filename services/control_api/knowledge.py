@@ -19,7 +19,8 @@ SILENT_MOST_MS = 10_000
 class Hub:
     """``run`` follows the topics until cancelled."""
 
-    def __init__(self, transport: Transport, settings: HubSettings) -> None:
+    def __init__(self, transport: Transport, settings: HubSettings, mode: str = "kafka") -> None:
+        self.mode = mode
         self.transport = transport
         self.settings = settings
         self.book = Book(sorted(settings.regions))

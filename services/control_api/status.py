@@ -27,7 +27,7 @@ def status_router(hub: Hub) -> APIRouter:
     @router.get("/status", summary="Regions, leader, shares, lag, and what is wrong in plain sentences")
     async def status() -> Response:
         probes = await hub.probes.look()
-        body = status_document(hub.picture, hub.book, probes, hub.feed.silent_ms(LOG), wall_ms())
+        body = status_document(hub.picture, hub.book, probes, hub.feed.silent_ms(LOG), wall_ms(), hub.mode)
         return JSONResponse(body, headers={"Cache-Control": "no-store"})
 
     @router.get("/usage", summary="Running totals by rule and region since this process began to read")
@@ -39,13 +39,19 @@ def status_router(hub: Hub) -> APIRouter:
 
 
 def status_document(
-    picture: Picture, book: Book, probes: Mapping[str, RegionProbe], kafka_silent_ms: int | None, now_ms: int
+    picture: Picture,
+    book: Book,
+    probes: Mapping[str, RegionProbe],
+    kafka_silent_ms: int | None,
+    now_ms: int,
+    mode: str = "kafka",
 ) -> dict[str, Any]:
     """``well``: no sentence says that something is wrong.  Shares are out of 10,000, null where not known."""
     regions = picture.health(probes, now_ms)
     said = picture.sentences(regions, kafka_silent_ms, book.newest(), now_ms, probes)
     return {
         "now_ms": now_ms,
+        "mode": mode,
         "well": not said,
         "sentences": [one.shown(time_of_day) for one in said],
         "kafka_silent_ms": kafka_silent_ms,
