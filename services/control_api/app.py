@@ -16,6 +16,7 @@ from services.control_api.knowledge import Hub
 from services.control_api.metrics import hub_metrics
 from services.control_api.rules import rules_router
 from services.control_api.status import status_router
+from services.docs_page import app_with_docs
 from services.errors import install_problem_handlers, problem_response
 from services.settings import HubSettings
 from services.tasks import ended, watched
@@ -41,7 +42,7 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
             await hub.close()
             await transport.close()
 
-    app = FastAPI(
+    app = app_with_docs(
         title="Apportion control API",
         description="Rules and their history, shares of the regions, usage. Changes are proposals: accepted in the "
         "order of one log, so that two operators never overwrite each other.",

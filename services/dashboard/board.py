@@ -61,6 +61,10 @@ class Board:
             self.rates.take(usage_document(message.value), now_ms)
         self.picture.take(message, now_ms, live=self.feed.topics[message.topic].caught_up.is_set())
 
+    def why_not_ready(self) -> str | None:
+        """None when the accepted rules have been read and Kafka answered lately."""
+        return self.feed.why_not_ready(RULES, "the accepted rules")
+
     # ---- frames
 
     def tick(self) -> str:
