@@ -126,3 +126,20 @@ def test_a_silent_region_is_not_told_to_go_back_to_its_base_because_the_others_n
     read = len(shown.world.log)
     shown.watch(15 * SECOND, mostly(CUT))
     assert not [one for one in shown.world.log[read:] if isinstance(one, LeaseRecord) and one.region == CUT]
+
+
+def test_once_the_session_of_the_silent_region_is_over_the_key_is_forgotten_all_the_same(shown: Shown) -> None:
+    shown.world.regions[CUT].cut = True
+    shares, _ = shown.watch(60 * SECOND, mostly(CUT))
+    assert shares == BASES
+    assert not list(shown.world.leader.keys)
+
+
+def test_a_link_that_heals_within_the_session_leaves_the_lease_as_it_was(shown: Shown) -> None:
+    lease = shown.world.shares()[CUT]
+    shown.world.regions[CUT].cut = True
+    shown.watch(15 * SECOND, mostly(CUT))
+    shown.world.regions[CUT].cut = False
+    for _ in range(5):
+        shares, true = shown.watch(SECOND, mostly(CUT))
+        assert shares[CUT] == true[CUT] >= lease
