@@ -7,7 +7,8 @@ saying:
 - lazy reclaim: nobody is cut unless somebody is short, and small changes are left alone (the dead-band);
 - cut before grow: a grow takes what room there is, and the rest when the cuts have been acknowledged;
 - listen before cutting: a region at its base tells little of its demand (a key at base costs no message), so it
-  is first put just below its base, which makes its demand visible, and cut a moment later by what it then wants;
+  is first put just below its base, which makes its demand visible, and cut a moment later by what it then wants
+  (the sooner, the less it seems to want);
 - a region that has fallen silent keeps what it holds; shortly before its consent ends the others are cut back
   so that its base fits again (the late cut), while their sessions are still renewed;
 - a key that nobody needs beyond its base goes back to base everywhere, and is forgotten.
@@ -34,6 +35,8 @@ _RETRY_US = 300_000
 _RETRY_US_MAX = 2_000_000
 _LOOK_AROUND_BEATS = 30
 _LISTEN_US = 250_000
+_LISTEN_TO_WANTS_US = 1_000_000
+"""A region that asks for something is heard out: after 250 ms twenty requests a second may look like five."""
 _SILENT_BEATS = 2
 _LATE_CUT_BEATS = 5
 """Before its consent ends.  Nobody is renewed from S(D) before that end on, so the others' sessions end some
@@ -212,6 +215,7 @@ class LeaderPolicy:
                 plan.left_base_us.pop(region, None)
             elif lease != base:
                 plan.left_base_us.setdefault(region, now_us)
+            listened_us = now_us - plan.left_base_us.get(region, now_us)
             regions[region] = _Region(
                 base=base,
                 held=base if value == BASE else value,
@@ -220,7 +224,7 @@ class LeaderPolicy:
                 moves=region in situation.hearing,
                 fixed=max(lease, base if late else floor_of(base)),
                 late=late,
-                heard=base <= 1 or now_us - plan.left_base_us.get(region, now_us) >= _LISTEN_US,
+                heard=base <= 1 or listened_us >= (_LISTEN_TO_WANTS_US if want and want.want else _LISTEN_US),
             )
         return regions
 

@@ -25,8 +25,15 @@ from global_sync.transport.base import HISTORY, PROPOSALS, RULES, Message, Recor
 log = structlog.get_logger(__name__)
 
 
+Configuration = tuple[int, Mapping[str, Mapping[str, int]]]
+
+
 class RuleDesk:
-    """``run`` serves proposals while ``lead`` is in force; ``configuration`` is what the shares need of rules."""
+    """``run`` serves proposals while ``lead`` is in force; ``configuration`` is what the shares need of rules.
+
+    Rule sets are read, decided and written in a thread: ten thousand rules take seconds, and the leader's beats
+    must not wait for them.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -34,6 +41,7 @@ class RuleDesk:
         self._epoch = 0
         self._leading = asyncio.Event()
         self._restored = False
+        self._configuration: Configuration = (0, {})
         self.accepted = 0
         self.refused = 0
 
@@ -45,17 +53,16 @@ class RuleDesk:
     def rest(self) -> None:
         self._leading.clear()
 
-    def configuration(self) -> tuple[int, Mapping[str, Mapping[str, int]]]:
+    def configuration(self) -> Configuration:
         """(version, domain -> region -> base); version 0 while the accepted rules are not known."""
-        if not self._restored:
-            return 0, {}
-        return self._book.configuration()
+        return self._configuration if self._restored else (0, {})
 
     async def run(self) -> None:
         await self._leading.wait()
         epoch = self._epoch
         fold = await self._read_state()
-        self._book = Rulebook.restore(fold)
+        self._book = await asyncio.to_thread(Rulebook.restore, fold)
+        self._configuration = self._book.configuration()
         rules = await self._transport.reader(RULES, fold.next_message)
         proposals = await self._transport.reader(PROPOSALS, "earliest")
         self._restored = True
@@ -88,7 +95,8 @@ class RuleDesk:
         return fold
 
     async def _decide(self, message: Message, epoch: int) -> None:
-        outcome = self._book.decide(decode_proposal(message.value), message.offset)
+        outcome = await asyncio.to_thread(self._decided, message)
+        self._configuration = self._book.configuration()
         # History first: should this leader end in between, the next one decides the same again and writes both.
         await self._write_history(outcome, epoch)
         if outcome.accepted:
@@ -97,8 +105,11 @@ class RuleDesk:
         else:
             self.refused += 1
 
+    def _decided(self, message: Message) -> Outcome:
+        return self._book.decide(decode_proposal(message.value), message.offset)
+
     async def _write_state(self, domain: str, epoch: int) -> None:
-        for key, value in encode_state(self._book, domain, epoch):
+        for key, value in await asyncio.to_thread(encode_state, self._book, domain, epoch):
             await self._transport.send(RULES, [value], key=key)
 
     async def _write_history(self, outcome: Outcome, epoch: int) -> None:

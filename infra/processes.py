@@ -245,19 +245,32 @@ def wait_ready(
 
 
 def refuse_taken(host: str, port: int, *, patience_s: float = 2.0) -> None:
-    """Raise StartFailed if somebody else listens on this port: our child would fail, or share it silently.
+    """Raise StartFailed if somebody else listens on this port: our child would fail, or share it silently."""
+    for reason in unusable_ports(host, [port], patience_s=patience_s).values():
+        raise StartFailed(f"port {port} on {host} cannot be used: {reason}")
 
-    A process that has just been killed may hold its port for a moment longer than its pid.
+
+def unusable_ports(host: str, ports: Iterable[int], *, patience_s: float = 2.0) -> dict[int, str]:
+    """Those of ``ports`` that cannot be listened on, and why.
+
+    A process that has just been killed may hold its port for a moment longer than its pid: hence the patience.
     """
     end = time.monotonic() + patience_s
-    while True:
+    unusable = _unusable(host, ports)
+    while unusable and time.monotonic() < end:
+        time.sleep(0.05)
+        unusable = _unusable(host, unusable)
+    return unusable
+
+
+def _unusable(host: str, ports: Iterable[int]) -> dict[int, str]:
+    reasons = {}
+    for port in ports:
         try:
             bind(host, port).close()
-            return
         except OSError as error:
-            if time.monotonic() >= end:
-                raise StartFailed(f"port {port} on {host} cannot be used: {error.strerror}") from None
-        time.sleep(0.05)
+            reasons[port] = error.strerror or str(error)
+    return reasons
 
 
 def _inherited() -> dict[str, str]:

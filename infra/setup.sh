@@ -48,15 +48,20 @@ python=$(find_python) || { apt_install python3 && python=$(find_python); } ||
 
 if command -v uv >/dev/null 2>&1 && uv --version >/dev/null 2>&1; then
     uv=uv
+    say "uv: $(command -v uv)"
 else
     uv=.cache/uv/bin/uv
     "$uv" --version >/dev/null 2>&1 || install_uv "$python"
+    say "uv: $uv"
 fi
 
 if [ ! -x .venv/bin/python ] || ! .venv/bin/python -c '' >/dev/null 2>&1; then
+    say "making .venv with $python"
     rm -rf .venv
     "$uv" venv --quiet --python "$python" .venv || fail "uv could not make .venv"
 fi
+say "installing the Python packages of uv.lock into .venv"
 # Compiled once here, not by a dozen processes at once when they start.
 "$uv" sync --frozen --quiet --compile-bytecode || fail "uv could not install what uv.lock says"
+say "done in $SECONDS s"
 touch .venv/.installed

@@ -18,6 +18,37 @@ LOG_BYTES_MOST = 16 * 1024 * 1024
 LOOK_EVERY = 200
 """Lines between two looks at the size."""
 
+SELDOM_S = 10.0
+SELDOM_LOGGERS = ("aiokafka", "kafka", "asyncio")
+SELDOM_LINES_KNOWN = 1000
+
+
+class _Seldom(logging.Filter):
+    """The same line of a library that tries again for ever is let through once in ``SELDOM_S``, with a count.
+
+    An outage of Kafka would otherwise write a gigabyte a day.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.partition(".")[0] not in SELDOM_LOGGERS:
+            return True
+        # The first words tell lines apart; what follows are addresses and numbers.
+        line = (record.name, record.levelno, str(record.msg)[:40])
+        last, left_out = self._seen.get(line, (-SELDOM_S, 0))
+        if record.created - last < SELDOM_S:
+            self._seen[line] = (last, left_out + 1)
+            return False
+        if len(self._seen) >= SELDOM_LINES_KNOWN:
+            self._seen.clear()
+        self._seen[line] = (record.created, 0)
+        if left_out:
+            record.msg = f"{record.msg} ({left_out} more like this)"
+        return True
+
 
 class _BoundedHandler(logging.StreamHandler[TextIO]):
     """Writes to stderr, and moves the file behind it aside (``FILE.1``) when it has grown.
@@ -66,6 +97,7 @@ def configure_logging(service: str, *, level: str = "info", **bound: Any) -> str
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
     )
+    handler.addFilter(_Seldom())
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)

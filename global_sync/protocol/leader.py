@@ -9,7 +9,7 @@ C2  leader once the own MARK is read back, first with its number: every record o
     live a whole D from now, no consent is known
 C3  hello, or any known process after the current session's end: WELCOME
 C4  an echo of this epoch extends the region's consent, whoever says it; the rest only from the current session
-C5  acknowledgements lower the counts
+C5  acknowledgements lower the counts; the first one of a session ends the region's older sessions
 C6  BEAT: renews every session with a report, if the counts fit; otherwise nobody's
 C7  lease: KEEP when it does not raise, else GROW into the room
 C8  CONFIG, its acknowledgements, DONE
@@ -226,6 +226,7 @@ class LeaderSide(LeaderState):
         if not any(entry.seq >= seq for entry in own):
             return  # nothing would be left to count: not an answer to anything that was said
         before = self._counts.lease_max(key, region, now_us)
+        self._end_older_sessions(now_us, region, session)
         for entry in own:
             if entry.seq == seq:
                 entry.acked = True
@@ -241,6 +242,19 @@ class LeaderSide(LeaderState):
         self._stop_waiting(key, region, seq, now_us)
         if after != before:
             self._changed.add(key)
+
+    def _end_older_sessions(self, now_us: int, region: str, session: int) -> None:
+        """Something of ``session`` is settled, so every point has accepted a write of it: what the region held by
+        older sessions is gone there, and their writes lose from now on (E3)."""
+        older = [
+            known
+            for (name, number), known in self._ledger.sessions.items()
+            if name == region and number < session and now_us < known.end_us
+        ]
+        for known in older:
+            known.end_us = now_us
+        if older:
+            self._changed.update(key for key, by_region in self._ledger.keys.items() if region in by_region)
 
     def _least(self, key: str, region: str, value: int, hold: int) -> int:
         """BASE stays BASE when the hold is larger: a region lowers with its base what it has released of it."""

@@ -6,23 +6,25 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from infra.local import local
-from infra.local.layout import Layout
+from infra.local.hints import addresses, command_line, things_to_try
+from infra.local.layout import DEFAULT_DIRECTORY, PORTS
 from infra.region.cli import AsJson, OrFail, told_errors
+from infra.words import OutputLost, Steps, words
 
 app = typer.Typer(
     help="The whole system on this machine: Kafka, three regions, control API, dashboard, traffic.",
     no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 Directory = Annotated[
@@ -30,25 +32,15 @@ Directory = Annotated[
 ]
 RegionName = Annotated[str, typer.Argument(help="The region, such as ap-south.")]
 
-_words = Console(stderr=True, highlight=False, soft_wrap=True)
-
-
-class _Steps:
-    """Tells each step with the seconds since the start."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-
-    def __call__(self, message: str) -> None:
-        # One call a line: steps are told from several threads.
-        _words.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/dim]  {escape(message)}")
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, an end asked for, and a terminal that was closed: all the same to us."""
 
 
 @app.command()
 def up(
-    directory: Directory = local.DEFAULT_DIRECTORY,
+    directory: Directory = DEFAULT_DIRECTORY,
     base_port: Annotated[
-        int | None, typer.Option(help="It uses the 200 ports from here on (8100, or as last time).")
+        int | None, typer.Option(help=f"It uses the {PORTS} ports from here on (8100, or as last time).")
     ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when it answers; end it with down.")
@@ -62,15 +54,21 @@ def up(
     ] = True,
     traffic: Annotated[bool, typer.Option(help="Send checks that follow the sun around the regions.")] = True,
 ) -> None:
-    """Start everything, show the addresses, and wait for Ctrl-C (or return, with --detach)."""
-    for number in (signal.SIGTERM, signal.SIGINT):  # a shell that starts us with & lets us ignore SIGINT
-        signal.signal(number, _interrupt)
-    steps = _Steps()
+    """Start everything, show the addresses, and wait for Ctrl-C (or return, with --detach).
+
+    Ctrl-C, a closed terminal, or nobody who reads the output any more, end what this command started.
+
+    A system that runs already, detached or by another `up`, stays as it is: its addresses are shown (and --rules
+    loaded), and Ctrl-C here does not end it. What a crash has left of a system is completed; if its `up` is gone,
+    it is ours from then on.
+    """
+    _take_signals()
+    steps = Steps(words, must_be_heard=True)
     is_up = False
     ran_before = local.runs(directory)
     try:
         with told_errors():
-            layout = local.up(
+            found = local.up(
                 directory,
                 base_port=base_port,
                 time_scale=scale,
@@ -80,42 +78,66 @@ def up(
                 last_resort=stand_in,
             )
         is_up = True
-        _show_addresses(layout)
-        if detach:
+        _tell_up(found, example_rules=rules is None)
+        steps.check_heard()
+        if not local.is_ours(directory):
             return
-        _words.print("Ctrl-C ends it.")
+        if detach:
+            words.say(f"It goes on running. End it with: {command_line('down', directory)}")
+            steps.check_heard()
+            local.leave_running(directory)
+            return
+        words.say("Ctrl-C ends it.")
         local.wait_while_running(directory, steps)
     except KeyboardInterrupt:
-        _end(directory, steps)
+        _end(directory)
         raise typer.Exit(0 if is_up else 130) from None
-    except typer.Exit as failed:
-        if failed.exit_code and not ran_before:
-            _end(directory, steps)
+    except OutputLost:
+        _end(directory)
+        raise typer.Exit(1) from None
+    except Exception:
+        if not ran_before:
+            _end(directory)
         raise
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
+def _take_signals() -> None:
+    """The first of ``_ENDS`` interrupts; the others do not leave half of everything behind."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        _ignore_signals()
+        raise KeyboardInterrupt
+
+    for number in _ENDS:
+        # A shell that starts us with & lets us ignore SIGINT, which is no wish of anybody; nohup is one.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
 
 
-def _end(directory: Path, steps: _Steps) -> None:
-    """End everything; a second Ctrl-C does not leave half of it behind."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _words.print("ending everything")
+def _ignore_signals() -> None:
+    for number in _ENDS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _end(directory: Path) -> None:
+    """End everything, if it is ours; whether or not anybody reads what we say of it."""
+    _ignore_signals()
+    if not local.is_ours(directory):
+        return
+    words.say("ending everything")
     with told_errors():
-        local.down(directory, steps)
+        local.down(directory, Steps(words))
 
 
 @app.command()
-def down(directory: Directory = local.DEFAULT_DIRECTORY) -> None:
+def down(directory: Directory = DEFAULT_DIRECTORY) -> None:
     """End everything of the system, however much of it runs."""
     with told_errors():
-        local.down(directory, _Steps())
+        local.down(directory, Steps(words))
 
 
 @app.command()
-def status(directory: Directory = local.DEFAULT_DIRECTORY, as_json: AsJson = False, check: OrFail = False) -> None:
+def status(directory: Directory = DEFAULT_DIRECTORY, as_json: AsJson = False, check: OrFail = False) -> None:
     """Show addresses, processes and links."""
     with told_errors():
         told = local.status(directory)
@@ -128,31 +150,32 @@ def status(directory: Directory = local.DEFAULT_DIRECTORY, as_json: AsJson = Fal
 
 
 @app.command()
-def cut(region: RegionName, directory: Directory = local.DEFAULT_DIRECTORY) -> None:
+def cut(region: RegionName, directory: Directory = DEFAULT_DIRECTORY) -> None:
     """Make a region's link to Kafka a black hole: connections stay, nothing passes."""
     with told_errors():
         local.cut(directory, region)
-    _words.print(f"{region} is cut off; heal it with: {_program()} local heal {region}", markup=False)
+    words.say(f"{region} is cut off; heal it with: {command_line(f'heal {region}', directory)}")
 
 
 @app.command()
-def heal(region: RegionName, directory: Directory = local.DEFAULT_DIRECTORY) -> None:
+def heal(region: RegionName, directory: Directory = DEFAULT_DIRECTORY) -> None:
     """Let everything pass a region's link again."""
     with told_errors():
         local.heal(directory, region)
-    _words.print(f"{region} is linked", markup=False)
+    words.say(f"{region} is linked")
 
 
 @app.command()
 def slow(
     region: RegionName,
     delay_ms: Annotated[int, typer.Option("--ms", min=0, max=60_000, help="Milliseconds, each direction.")] = 150,
-    directory: Directory = local.DEFAULT_DIRECTORY,
+    directory: Directory = DEFAULT_DIRECTORY,
 ) -> None:
     """Delay a region's link to Kafka."""
     with told_errors():
         local.slow(directory, region, delay_ms)
-    _words.print(f"{region} is {delay_ms} ms away, each direction", markup=False)
+    back = command_line(f"heal {region}", directory)
+    words.say(f"{region} is {delay_ms} ms away, each direction; back to no delay: {back}")
 
 
 @app.command()
@@ -160,7 +183,7 @@ def logs(
     name: Annotated[str | None, typer.Argument(help="Such as kafka, control_api or us-east/node-1.")] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the last lines.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
-    directory: Directory = local.DEFAULT_DIRECTORY,
+    directory: Directory = DEFAULT_DIRECTORY,
 ) -> None:
     """Show the end of a log, or the names of all."""
     with told_errors():
@@ -170,7 +193,7 @@ def logs(
             typer.echo(f"{one}\t{path}")
         return
     if name not in known:
-        _words.print(f"no log {name}; there are: {', '.join(known)}", markup=False)
+        words.say(f"no log {name}; there are: {', '.join(known)}")
         raise typer.Exit(2)
     tail = [shutil.which("tail") or "tail", "-n", str(lines), *(["-F"] if follow else []), str(known[name])]
     raise typer.Exit(subprocess.run(tail, check=False).returncode)
@@ -179,48 +202,23 @@ def logs(
 # ---- showing
 
 
-def _show_addresses(layout: Layout) -> None:
-    _words.print()
-    rows = [
-        (region, f"{'  '.join(layout.node_urls(region))}  sync {layout.sync_url(region)}")
-        for region in layout.regions
-    ]
-    rows += [("control API", f"{layout.control_api}  (docs: /docs)"), ("dashboard", layout.dashboard)]
-    rows += [("Kafka", f"{layout.hub_bootstrap}  ({layout.kafka})")]
-    for name, addresses in rows:
-        _words.print(f"  {name:<12} {addresses}", markup=False)
-    node = layout.node_urls(layout.regions[0])[0]
-    check = json.dumps({"client_key": "user:42", "resource": "GET /items"})
-    rule = json.dumps(
-        {
-            "match": {"resource": "POST /orders", "tier": "free"},
-            "algorithm": "token_bucket",
-            "capacity": 20,
-            "refill_per_second": 10,
-        }
-    )
-    _words.print("\nTry:")
+def _tell_up(found: local.Up, *, example_rules: bool) -> None:
+    directory = found.layout.directory
+    if found.ran:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.owner.since_s))
+        whose = "detached" if found.owner.detached else f"started by another up (pid {found.owner.process.pid})"
+        words.say(f"It runs already, since {since}, {whose}.")
     for line in (
-        f"curl -s {node}/v1/check -d '{check}'",
-        f"curl -s {layout.control_api}/v1/status",
-        f"curl -s -X PUT {layout.control_api}/rules/orders-free -H 'content-type: application/json' -d '{rule}'",
+        "",
+        *addresses(found.layout),
+        "",
+        "Try:",
+        *things_to_try(found.layout, example_rules=example_rules),
     ):
-        _words.print(f"  {line}", markup=False)
-    program = _program()
-    options = "" if layout.directory == local.DEFAULT_DIRECTORY.resolve() else f" --dir {layout.directory}"
-    _words.print(f"  {program} status --control {layout.control_api} --watch", markup=False)
-    for command in ("cut", "heal"):
-        _words.print(f"  {program} local {command} {layout.regions[-1]}{options}", markup=False)
-    _words.print()
-
-
-def _program() -> str:
-    """How a person here calls us: by the path where we are not in PATH."""
-    beside = Path(sys.executable).with_name("apportion")
-    if not beside.exists() or shutil.which("apportion") == str(beside):
-        return "apportion"
-    here = Path.cwd()
-    return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)
+        words.say(line)
+    words.say()
+    if not local.is_ours(directory):
+        words.say(f"End it with: {command_line('down', directory)}")
 
 
 def _show(told: dict[str, Any]) -> None:
@@ -233,13 +231,17 @@ def _show(told: dict[str, Any]) -> None:
         for url, ready in zip(region["nodes"], region["nodes_ready"], strict=True):
             typer.echo(f"{'':<12} node {url} {_readiness(ready)}")
         typer.echo(f"{'':<12} sync {region['sync']} {_readiness(region['sync_ready'])}")
+    pids = told["pids"]
     for name in ("control_api", "dashboard"):
-        pid = told["pids"][name]
-        typer.echo(f"{name:<12} {told[name]} {f'pid {pid}' if pid else 'does not run'}")
+        typer.echo(f"{name:<12} {told[name]} {_running(pids[name])}")
     kafka = told["kafka"]
-    typer.echo(
-        f"{'kafka':<12} {kafka['bootstrap']} {kafka['kind']}" + (f" pid {kafka['pid']}" if kafka["pid"] else "")
-    )
+    state = "given" if kafka["kind"] == "given" else f"{kafka['kind']} {_running(kafka['pid'])}"
+    typer.echo(f"{'kafka':<12} {kafka['bootstrap']} {state}")
+    typer.echo(f"{'traffic':<12} {_running(pids['traffic'])}")
+
+
+def _running(pid: int | None) -> str:
+    return f"pid {pid}" if pid else "does not run"
 
 
 def _readiness(ready: bool) -> str:

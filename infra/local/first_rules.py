@@ -50,6 +50,9 @@ def load_rules(layout: Layout, rules: Path, *, replace: bool) -> int:
     while True:
         check_wanted()
         status, answer = _call("PUT", url, rules.read_bytes(), headers, timeout_s=15.0)
+        if status == 504 and "proposal" in answer:
+            # Written, but nobody leads yet.  Proposed again it would be decided twice, the second time refused.
+            status, answer = _outcome(layout, str(answer["proposal"]), end) or (status, answer)
         if status in (200, 201):
             return int(answer["version"])
         if status in (409, 412) and not replace:
@@ -61,6 +64,18 @@ def load_rules(layout: Layout, rules: Path, *, replace: bool) -> int:
                 f"the control API has not accepted {rules}: {status or 'no answer'} {json.dumps(answer)}"
             )
         time.sleep(0.2)
+
+
+def _outcome(layout: Layout, proposal: str, end: float) -> tuple[int, dict[str, Any]] | None:
+    """What became of a proposal, as the answer that it would have had; None when that is unknown at ``end``."""
+    while time.monotonic() < end:
+        check_wanted()
+        _, told = _call("GET", f"{layout.control_api}/history?domain=default")
+        for change in told.get("changes", []):
+            if change["id"] == proposal:
+                return 200 if change["accepted"] else 409 if change["conflict"] else 422, change
+        time.sleep(0.2)
+    return None
 
 
 def wait_for_rules(layout: Layout, version: int) -> list[str]:

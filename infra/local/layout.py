@@ -1,10 +1,9 @@
 """Where everything of a local system is: one directory, and the ports from a base port on.
 
-base          control API
-base + 9      dashboard
 base + 10 k + 1, 2, 3                     nodes 1 and 2, and the sync service, of region k (from 0)
 base + 60     Kafka for the hub           base + 61  Kafka's controller
 base + 62     control of the links        base + 70 + k  Kafka behind link k     base + 80 + k  link k
+base + 90     control API                 base + 91  dashboard
 base + 100 + 20 k and on                  Redis of region k: 6 servers and their 6 cluster buses
 """
 
@@ -17,11 +16,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+DEFAULT_DIRECTORY = Path(".local") / "default"
 HOST = "127.0.0.1"
 NODES_A_REGION = 2
 REGIONS_MOST = 5
+PRIMARIES = 3
+REPLICAS_EACH = 1
 PORTS = 200
 """A local system uses ports base .. base + PORTS - 1."""
+TIME_SCALE_MOST = 10.0
 
 DEADLINES = {"store_deadline_ms": 15, "deadline_ms": 25}
 """Some 35 processes on two cores wait for each other longer than a real region's 8 and 15 ms."""
@@ -42,9 +45,11 @@ class Layout:
 
     def __post_init__(self) -> None:
         if not 1024 <= self.base_port <= 65536 - PORTS:
-            raise ValueError(f"the base port is from 1024 to {65536 - PORTS}")
+            raise ValueError(f"--base-port {self.base_port}: from 1024 to {65536 - PORTS}, for {PORTS} ports")
+        if not 0 < self.time_scale <= TIME_SCALE_MOST:
+            raise ValueError(f"--scale {self.time_scale:g}: above 0, at most {TIME_SCALE_MOST:g}")
         if not 1 <= len(self.regions) <= REGIONS_MOST:
-            raise ValueError(f"a local system has 1 to {REGIONS_MOST} regions")
+            raise ValueError(f"{len(self.regions)} regions: a local system has 1 to {REGIONS_MOST}")
 
     # ---- ports
 
@@ -85,6 +90,24 @@ class Layout:
 
     def redis_port(self, region: str) -> int:
         return self.base_port + 100 + 20 * self.regions.index(region)
+
+    def ports(self) -> dict[str, list[int]]:
+        """The ports that each process listens on, by its name: ``kafka``, ``us-east/node-1``, …"""
+        listens = {"control_api": [self.control_api_port], "dashboard": [self.dashboard_port]}
+        if self.kafka != "given":
+            listens["kafka"] = [self.kafka_port]
+        if self.has_links:
+            listens["kafka"] += [self.kafka_controller_port, *map(self.kafka_link_port, self.regions)]
+            listens["link_proxy"] = [self.links_port, *map(self.link_port, self.regions)]
+        servers = PRIMARIES * (1 + REPLICAS_EACH)
+        for region in self.regions:
+            for number, port in enumerate(self.node_ports(region), 1):
+                listens[f"{region}/node-{number}"] = [port]
+            listens[f"{region}/sync"] = [self.sync_port(region)]
+            first = self.redis_port(region)
+            for port in range(first, first + servers):
+                listens[f"{region}/redis-{port}"] = [port, port + servers]  # its cluster's bus
+        return listens
 
     # ---- addresses
 
@@ -159,7 +182,11 @@ class Layout:
                     "state_dir": str(self.directory / region),
                     "key_secret_file": str(self.secret),
                 },
-                "redis.own": {"base_port": self.redis_port(region), "primaries": 3, "replicas_each": 1},
+                "redis.own": {
+                    "base_port": self.redis_port(region),
+                    "primaries": PRIMARIES,
+                    "replicas_each": REPLICAS_EACH,
+                },
                 "kafka": {"bootstrap": self.region_bootstrap(region)},
                 "check_api": {
                     "host": HOST,

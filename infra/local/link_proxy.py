@@ -199,7 +199,7 @@ class LinkProxy:
 
     def _link(self, name: str) -> Link:
         if name not in self.links:
-            raise ValueError(f"no link {name}; there are {', '.join(self.links)}")
+            raise ValueError(f"no link {name}; there are: {', '.join(self.links)}")
         return self.links[name]
 
     async def _serve_control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

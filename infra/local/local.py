@@ -12,14 +12,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from infra import install
 from infra.install import Say, silent
 from infra.local.first_rules import RULES, load_rules, regions_of, wait_for_rules
-from infra.local.layout import DEFAULT_REGIONS, HOST, Layout, load_layout
+from infra.local.hints import command_line
+from infra.local.layout import DEFAULT_DIRECTORY, DEFAULT_REGIONS, HOST, PORTS, Layout, load_layout
 from infra.local.link_proxy import command
+from infra.local.owner import Owner, forget_owner, read_owner
 from infra.processes import (
     Busy,
     Process,
@@ -29,14 +32,25 @@ from infra.processes import (
     refuse_starts,
     refuse_taken,
     stop,
+    unusable_ports,
     wait_ready,
 )
 from infra.region.region import Region, answers
 from services.settings import InvalidSettings
 
-DEFAULT_DIRECTORY = Path(".local") / "default"
 SERVICE_READY_S = 40.0
 HUB_SERVICES = ("control_api", "dashboard")
+TOLD_MOST = 4
+"""Occupied ports that an error names; of a second system on the same ports it would be all sixty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """What ``up`` found or made.  ``ran``: all of it ran already, and belongs to ``owner``."""
+
+    layout: Layout
+    owner: Owner
+    ran: bool
 
 
 def up(
@@ -49,62 +63,76 @@ def up(
     say: Say = silent,
     last_resort: bool = True,
     services: str = "services",
-) -> Layout:
-    """Start whatever does not run of the system in ``directory``, and wait until it answers; its layout.
+) -> Up:
+    """Start whatever does not run of the system in ``directory``, and wait until it answers.
 
     ``base_port`` and ``time_scale``: unless given, those of the last time, or 8100 and 1.0.
     ``rules``: loaded into domain ``default``; without it the example set, unless the domain has one.
-    ``last_resort`` False refuses a Kafka that is none.  Raises StartFailed, InstallFailed; what did start then
+    ``last_resort`` False refuses a Kafka that is none.  The system belongs to this process from then on, unless
+    it ran and has an owner (``infra.local.owner``).  Raises InvalidSettings, StartFailed, InstallFailed; what
+    cannot be started is refused before anything is written or started.  What did start before another failure
     still runs (``down`` ends it).
     """
     refuse_starts(False)
     directory = directory.resolve()
+    layout, kafka = _planned(directory, base_port, time_scale, rules or RULES, last_resort, say)
     processes = ProcessDirectory(directory)
     with processes.locked():
-        install.redis_server(say)
-        kafka = install.kafka(say, last_resort=last_resort)
-        regions = regions_of(rules or RULES) or DEFAULT_REGIONS
-        before = load_layout(directory) or Layout(directory)
-        base_port = before.base_port if base_port is None else base_port
-        time_scale = before.time_scale if time_scale is None else time_scale
-        try:
-            layout = Layout(directory, base_port, regions, time_scale, kafka.kind, kafka.bootstrap)
-        except ValueError as error:
-            raise StartFailed(str(error)) from None
-        _refuse_other(layout)
-        layout.save()
-        _start_all(layout, kafka, processes, services, say)
-        say("rules")
-        version = load_rules(layout, rules or RULES, replace=rules is not None)
-        late = wait_for_rules(layout, version)
-        if late:
-            say(f"these nodes do not use the rules yet: {', '.join(late)}")
-        if traffic:
+        _refuse_other(layout)  # again: somebody else may have started it since
+        owner = read_owner(directory) if runs(directory) else None
+        owned = owner if owner is not None and owner.in_charge() else None
+        ran = owned is not None and not ended(directory)
+        if owned is None:
+            owned = Owner.this_process()
+            owned.save(directory)
+        if not ran:
+            layout.save()
+            _start_all(layout, kafka, processes, services, say)
+        if not ran or rules is not None:
+            say("rules")
+            version = load_rules(layout, rules or RULES, replace=rules is not None)
+            late = wait_for_rules(layout, version)
+            if late:
+                say(f"these nodes do not use the rules yet: {', '.join(late)}")
+        if traffic and not ran:
             start_traffic(layout)
-        say("ready")
-    return layout
+        if not ran:
+            say("ready")
+    return Up(layout, owned, ran)
+
+
+def leave_running(directory: Path) -> None:
+    """The system goes on when this process, its owner, ends."""
+    owner = read_owner(directory)
+    if owner is not None and owner.is_this_process():
+        owner.left_running().save(directory)
+
+
+def is_ours(directory: Path) -> bool:
+    """Whether the system in ``directory`` ends with this process."""
+    owner = read_owner(directory)
+    return owner is not None and owner.is_this_process()
 
 
 def down(directory: Path = DEFAULT_DIRECTORY, say: Say = silent) -> None:
     """End everything of the system in ``directory``, however much of it runs."""
     directory = directory.resolve()
-    if not directory.exists():
-        return
     processes = ProcessDirectory(directory)
+    if not processes.run.is_dir():
+        say(f"nothing runs in {directory}")
+        return
     layout = load_layout(directory)
     with processes.locked():
-        say("traffic, dashboard, control API")
-        stop(_named(processes, ("traffic", *HUB_SERVICES)), patience_s=8.0)
-        if layout is not None and layout.has_links:
-            for region in layout.regions:
-                _try_link(layout, f"heal {region}")  # a cut region would say its last word into a black hole
-        say("regions")
+        forget_owner(directory)  # first: who waits for it need not be told of every process that ends
         places = [place for place in directory.iterdir() if (place / "run").is_dir()]
-        _all_at_once({place.name: functools.partial(_stop_region, place, say) for place in places})
-        say("Kafka")
-        stop(processes.running().values(), patience_s=15.0)
-        processes.forget(processes.known())
-        say("stopped")
+        everything = [processes, *map(ProcessDirectory, places)]
+        if any(one.running() for one in everything):
+            _stop_all(processes, layout, places, say)
+            say("stopped")
+        else:
+            say(f"nothing runs in {directory}")
+        for one in everything:
+            one.forget(one.known())
 
 
 def status(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Any]:
@@ -180,6 +208,48 @@ def ended(directory: Path) -> list[str]:
 # ---- starting
 
 
+def _planned(
+    directory: Path, base_port: int | None, time_scale: float | None, rules: Path, last_resort: bool, say: Say
+) -> tuple[Layout, install.KafkaChoice]:
+    """What is to run, if it can.  Raises InvalidSettings, StartFailed, InstallFailed; starts and writes nothing."""
+    regions = regions_of(rules) or DEFAULT_REGIONS
+    before = load_layout(directory) or Layout(directory)
+    try:
+        layout = Layout(
+            directory,
+            before.base_port if base_port is None else base_port,
+            regions,
+            before.time_scale if time_scale is None else time_scale,
+        )
+    except ValueError as error:
+        option, _, problem = str(error).partition(": ")
+        raise InvalidSettings("local up", [(option, problem)]) from None
+    install.redis_server(say)
+    kafka = install.kafka(say, last_resort=last_resort)
+    layout = replace(layout, kafka=kafka.kind, kafka_bootstrap=kafka.bootstrap)
+    _refuse_other(layout)
+    _refuse_taken_ports(layout)
+    return layout, kafka
+
+
+def _refuse_taken_ports(layout: Layout) -> None:
+    """Before anything is started: half a system is of no use."""
+    running = {
+        f"{prefix}{name}" for prefix, place in _places(layout).items() for name in ProcessDirectory(place).running()
+    }
+    wanted = {port: name for name, ports in layout.ports().items() if name not in running for port in ports}
+    unusable = unusable_ports(HOST, wanted)
+    if not unusable:
+        return
+    told = [f"{port} ({wanted[port]})" for port in sorted(unusable)]
+    more = f" and {len(told) - TOLD_MOST} more" if len(told) > TOLD_MOST else ""
+    reasons = ", ".join(sorted({reason.lower() for reason in unusable.values()}))
+    raise StartFailed(
+        f"port{'s' if len(told) > 1 else ''} {', '.join(told[:TOLD_MOST])}{more} cannot be used: {reasons};"
+        f" give {PORTS} other ports with --base-port (now {layout.base_port})"
+    )
+
+
 def _refuse_other(layout: Layout) -> None:
     """A running system is completed, but not moved to other ports or times."""
     before = load_layout(layout.directory)
@@ -188,7 +258,8 @@ def _refuse_other(layout: Layout) -> None:
     if runs(layout.directory):
         raise Busy(
             f"{layout.directory} runs with base port {before.base_port}, scale {before.time_scale}, Kafka"
-            f" {before.kafka} and regions {', '.join(before.regions)}: stop it first, or use another --dir"
+            f" {before.kafka} and regions {', '.join(before.regions)}: end it first with"
+            f" {command_line('down', layout.directory)}, or use another --dir"
         )
 
 
@@ -260,6 +331,18 @@ def _all_at_once(work: dict[str, Callable[[], None]]) -> None:
 # ---- stopping
 
 
+def _stop_all(processes: ProcessDirectory, layout: Layout | None, places: list[Path], say: Say) -> None:
+    say("traffic, dashboard, control API")
+    stop(_named(processes, ("traffic", *HUB_SERVICES)), patience_s=8.0)
+    if layout is not None and layout.has_links:
+        for region in layout.regions:
+            _try_link(layout, f"heal {region}")  # a cut region would say its last word into a black hole
+    say("regions")
+    _all_at_once({place.name: functools.partial(_stop_region, place, say) for place in places})
+    say("Kafka")
+    stop(processes.running().values(), patience_s=15.0)
+
+
 def _stop_region(place: Path, say: Say) -> None:
     tell = functools.partial(_tell_region, say, place.name)
     try:
@@ -286,7 +369,7 @@ def _named(processes: ProcessDirectory, names: Iterable[str]) -> list[Process]:
 def _layout(directory: Path) -> Layout:
     layout = load_layout(directory)
     if layout is None:
-        raise StartFailed(f"no local system in {directory}: start one with up")
+        raise StartFailed(f"no local system in {directory}: start one with: {command_line('up', directory)}")
     return layout
 
 
@@ -337,10 +420,9 @@ def _command_link(directory: Path, line: str) -> None:
 
 
 def wait_while_running(directory: Path, say: Say, *, every_s: float = 2.0) -> None:
-    """Return when the system has been ended by ``down``; say once of each process that ends otherwise."""
-    layout = _layout(directory)
+    """Return when ``down`` has ended our system; say once of each process that ends otherwise."""
     told: set[str] = set()
-    while any(ProcessDirectory(place).known() for place in _places(layout).values()):
+    while is_ours(directory):
         for name in set(ended(directory)) - told:
             told.add(name)
             say(f"{name} has ended")

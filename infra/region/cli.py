@@ -15,9 +15,16 @@ from rich.table import Table
 from infra.install import InstallFailed
 from infra.processes import StartFailed
 from infra.region.region import Region
+from infra.words import words
 from services.settings import InvalidSettings
 
-app = typer.Typer(help="Deploy, look at, drain and stop one region.", no_args_is_help=True)
+app = typer.Typer(
+    help="Deploy, look at, drain and stop one region.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
 
 Config = Annotated[
     Path, typer.Option("--config", "-c", help="The region's TOML file.", exists=True, dir_okay=False)
@@ -26,8 +33,6 @@ Wait = Annotated[float, typer.Option(min=0, max=600, help="Seconds to wait until
 OrFail = Annotated[bool, typer.Option("--check", help="Exit 1 when a part does not answer or is not ready.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
-_errors = Console(stderr=True, highlight=False)
-
 
 @contextmanager
 def told_errors() -> Iterator[None]:
@@ -35,16 +40,15 @@ def told_errors() -> Iterator[None]:
     try:
         yield
     except InvalidSettings as error:
-        _errors.print(f"[red]settings refused[/red] {error}", markup=True, soft_wrap=True)
+        words.say(f" {error}", before="settings refused:", style="red")
         raise typer.Exit(2) from None
     except (StartFailed, InstallFailed) as error:
-        _errors.print("[red]failed[/red]", end=" ")
-        _errors.print(str(error), markup=False, soft_wrap=True)
+        words.say(f" {error}", before="failed:", style="red")
         raise typer.Exit(1) from None
 
 
 def _say(region: Region) -> Any:
-    return lambda message: _errors.print(f"{region.settings.name}: {message}", markup=False)
+    return lambda message: words.say(f"{region.settings.name}: {message}")
 
 
 @app.command()
@@ -54,11 +58,9 @@ def up(config: Config, wait: Wait = 15.0) -> None:
         region = Region(config)
         left = region.up(_say(region), ready_s=wait)
     if left:
-        _errors.print(
+        words.say(
             f"{', '.join(left)}: not ready yet. A node is ready once it knows its rules, a sync service once it"
-            " follows Kafka's log; see their /readyz and logs.",
-            markup=False,
-            soft_wrap=True,
+            " follows Kafka's log; see their /readyz and logs."
         )
 
 
@@ -84,7 +86,7 @@ def drain(config: Config) -> None:
         region = Region(config)
         left = region.drain(_say(region))
     if left:
-        _errors.print(f"still running: {', '.join(left)}", markup=False)
+        words.say(f"still running: {', '.join(left)}")
         raise typer.Exit(1)
 
 

@@ -355,6 +355,13 @@ class new_ses_drops(LeaderSide):
 
 
 @leader
+class old_ses_on_report(LeaderSide):
+    def _on_current_session(self, now_us: int, report: Report) -> None:
+        super()._on_current_session(now_us, report)
+        self._end_older_sessions(now_us, report.region, report.session)
+
+
+@leader
 class welc_unchecked(LeaderSide):
     def _low(self, region: str, now_us: int) -> dict[str, int]:
         return {}

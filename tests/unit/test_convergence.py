@@ -6,6 +6,7 @@ is fluid: a region admits what its share has accrued.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -337,3 +338,21 @@ def test_random_arrivals_neither_waste_the_limit_nor_flood_the_log(world: World)
     assert total >= 0.93
     assert world.records - records <= 5 * 40
     assert abs(world.shares()["us-east"] - 4000) <= 900
+
+
+def test_regions_with_few_requests_stay_served_when_another_turns_hot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty requests a second come so irregularly that a quarter of a second says little of them."""
+    monkeypatch.setattr(sys.modules[__name__], "LIMIT", 100)
+    offered, admitted = dict.fromkeys(BASES, 0.0), dict.fromkeys(BASES, 0.0)
+    for seed in range(8):
+        world, random = World(), Random(seed)
+        world.settle()
+        for _ in range(4 * SECOND // STEP_US):
+            arrived = {name: float(random.random() < 20 * STEP_US / SECOND) for name in BASES}
+            arrived["ap-south"] = 90 * STEP_US / SECOND
+            world.run(STEP_US, lambda name, _: arrived[name] * SECOND / STEP_US)  # noqa: B023 - called at once
+            for name, region in world.regions.items():
+                offered[name] += arrived[name]
+                admitted[name] += region.admitted
+    assert admitted["us-east"] >= 0.98 * offered["us-east"]
+    assert admitted["eu-west"] >= 0.98 * offered["eu-west"]

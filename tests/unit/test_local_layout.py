@@ -66,10 +66,29 @@ def test_links_lead_nowhere_with_a_kafka_of_another_kind(tmp_path: Path) -> None
     assert not layout.has_links
 
 
-@pytest.mark.parametrize("wrong", [{"base_port": 80}, {"base_port": 65500}, {"regions": ()}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"base_port": 80}, {"base_port": 65500}, {"time_scale": 0.0}, {"time_scale": float("nan")}, {"regions": ()}],
+)
 def test_what_cannot_be_laid_out_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"base port|regions"):
+    with pytest.raises(ValueError, match=r"--base-port|--scale|regions"):
         Layout(tmp_path, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kafka", ["apache", "noida", "given"])
+def test_the_ports_that_are_checked_are_those_that_are_used(tmp_path: Path, kafka: str) -> None:
+    layout = Layout(tmp_path, 9000, kafka=kafka)  # type: ignore[arg-type]
+    layout.save()
+    used = set(ports_of(layout))
+    if kafka != "apache":
+        used -= {layout.links_port, layout.kafka_controller_port}
+        used -= {
+            port for region in layout.regions for port in (layout.link_port(region), layout.kafka_link_port(region))
+        }
+    if kafka == "given":
+        used.remove(layout.kafka_port)
+    checked = [port for ports in layout.ports().values() for port in ports]
+    assert sorted(checked) == sorted(used)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", json.dumps({"regions": ["a"], "wheels": 4})])

@@ -63,3 +63,25 @@ def test_a_log_file_does_not_grow_without_bound(tmp_path: Path) -> None:
     assert log.stat().st_size < 100_000
     assert (tmp_path / "service.log.1").stat().st_size < 100_000
     assert b'"number": 1999' in log.read_bytes() + (tmp_path / "service.log.1").read_bytes()
+
+
+def test_a_library_that_tries_again_for_ever_is_heard_seldom(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure_logging("sync_service")
+    client, ours = logging.getLogger("aiokafka.client"), structlog.get_logger("sync_service")
+
+    def heard() -> list[str]:
+        return [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+
+    for number in range(100):
+        client.error("Unable to connect to node with id %s", number)
+        client.error("another %s", "line")
+        ours.info("ours")
+    lines = heard()
+    assert lines[:2] == ["Unable to connect to node with id 0", "another line"]
+    assert lines.count("ours") == 100
+    assert len(lines) == 102
+    monkeypatch.setattr(logs, "SELDOM_S", 0.0)
+    client.error("Unable to connect to node with id %s", "7")
+    assert heard() == ["Unable to connect to node with id 7 (99 more like this)"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import SHARE_UNITS
 
 from ..cast import Cast
-from ..hand import K0, S_D, D, Hand
+from ..hand import EVEN, GAP, K0, LESS, S_D, D, Hand
 from . import schedule
 
 AFTER_THE_SESSION = S_D + 40
@@ -382,4 +383,63 @@ def a_process_whose_successor_vanished_before_it_was_heard_gets_a_session(cast: 
     h.run(60)
     h.require(old.session == h.leader.counts.ledger.current["r2"], f"session {old.session}")
     h.require(not old.deposed, "deposed")
+    return h.bad
+
+
+@schedule(82)
+def a_new_session_that_no_point_has_yet_does_not_end_the_old_one(cast: Cast) -> list[str]:
+    h = Hand(cast)
+    h.hot(1)
+    h.new_agent(1)
+    h.catch_up(1)
+    h.sync(1)
+    h.report(1)  # hello
+    h.catch_up(1)  # the WELCOME; nothing of it is written yet
+    h.report(1)
+    h.put(h.leader.lease(h.now, K0, "r1", 3300))
+    h.report(1)
+    h.lease(0, 7500)
+    h.check("the old lease is in force")
+    return h.bad
+
+
+@schedule(83)
+def a_new_session_that_every_point_has_ends_the_old_one_at_once(cast: Cast) -> list[str]:
+    h = Hand(cast)
+    h.hot(1)
+    h.new_agent(1)
+    h.step(1)
+    h.step(1)
+    h.lease(1, 1000)
+    h.tick(GAP - 10)
+    for i in (0, 1, 2):
+        h.step(i)
+        h.step(i)
+    h.lease(0, LESS)
+    h.check("the old lease is gone")
+    h.require(h.share(0) == LESS, f"{h.shares()}")
+    return h.bad
+
+
+@schedule(84)
+def after_a_restart_of_everything_nobody_waits_at_the_floor_for_sessions_that_are_long_dead(
+    cast: Cast,
+) -> list[str]:
+    h = Hand(cast)
+    h.hot(1)
+    h.rest()
+    for i in (0, 1, 2):
+        h.new_agent(i)
+    other = h.lead(h.candidate())
+    began = h.now
+    while h.now < began + 200:
+        h.put(h.beat([0, 1, 2], other))
+        for i in (0, 1, 2):
+            h.step(i, other)
+        h.put(other.lease(h.now, K0, "r1", EVEN[1] - 1))
+        for region in ("r0", "r2"):
+            h.put(other.lease(h.now, K0, region, BASE))
+        h.tick(20)
+        h.check("restarting")
+    h.require(h.shares() == [EVEN[0], EVEN[1] - 1, EVEN[2]], f"{h.shares()}")
     return h.bad
