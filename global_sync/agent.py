@@ -435,7 +435,7 @@ class Agent:
         return {
             "share": shares.get(key),
             "want": want.want if want else 0,
-            "totals": list(totals.get(key, (0, 0, 0, 0, 0))),
+            "totals": list(totals.get(key, (0, 0, 0, 0, 0, 0))),
         }
 
     def _point_view(self, point: str, state: PointState, now_us: int) -> dict[str, object]:

@@ -8,12 +8,20 @@ from regional_limiter.store.base import BeatSeen, NodeBeat, RuleTotals
 
 MAX_KEYS = 5_000
 MAX_SOURCES = 1_000
-Totals = tuple[int, int, int, int, int]
-"""allowed, denied, allowed cost, denied cost, degraded."""
+Totals = tuple[int, int, int, int, int, int]
+"""As the fields of RuleTotals: allowed, denied, allowed cost, denied cost, degraded, at the floor."""
+_NONE: Totals = (0, 0, 0, 0, 0, 0)
 
 
 def totals_of(usage: RuleTotals) -> Totals:
-    return (usage.allowed, usage.denied, usage.allowed_cost, usage.denied_cost, usage.degraded)
+    return (
+        usage.allowed,
+        usage.denied,
+        usage.allowed_cost,
+        usage.denied_cost,
+        usage.degraded,
+        usage.at_floor,
+    )
 
 
 class _Merged:
@@ -32,13 +40,13 @@ class _Merged:
         for name, totals in usage.items():
             if name not in self._sums and len(self._sums) >= self._limit:
                 continue
-            old = seen.get(name, (0, 0, 0, 0, 0))
+            old = seen.get(name, _NONE)
             new = tuple(max(pair) for pair in zip(old, totals_of(totals), strict=True))
             grown = tuple(n - o for n, o in zip(new, old, strict=True))
-            known = self._sums.get(name, (0, 0, 0, 0, 0))
-            seen[name] = (new[0], new[1], new[2], new[3], new[4])
+            known = self._sums.get(name, _NONE)
+            seen[name] = (new[0], new[1], new[2], new[3], new[4], new[5])
             added = tuple(k + g for k, g in zip(known, grown, strict=True))
-            self._sums[name] = (added[0], added[1], added[2], added[3], added[4])
+            self._sums[name] = (added[0], added[1], added[2], added[3], added[4], added[5])
 
     def sums(self) -> dict[str, Totals]:
         return dict(self._sums)

@@ -66,6 +66,11 @@ class _Region:
         return floor_of(self.base)
 
     @property
+    def needs_more(self) -> bool:
+        """More than its base: as it says, or, while it cannot say anything, as it holds."""
+        return self.want > 0 and self.asks > self.base if self.moves else self.fixed > self.base
+
+    @property
     def asks(self) -> int:
         if self.want == 0:
             return self.floor
@@ -180,7 +185,7 @@ class LeaderPolicy:
         plan = self._plans.setdefault(key, _Plan(now_us - _CALM_US))
         plan.retry_us = 0
         regions = self._look(now_us, leader, key, situation, plan)
-        if any(one.asks > one.base for one in regions.values() if one.moves and one.want):
+        if any(one.needs_more for one in regions.values()):
             plan.idle_us = None
         elif has_records:
             plan.idle_us = now_us if plan.idle_us is None else plan.idle_us

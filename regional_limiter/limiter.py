@@ -69,7 +69,8 @@ class ShardStatus:
 
 @dataclass(frozen=True, slots=True)
 class LimiterStatus:
-    """What a node tells of itself.  ``degraded``: decisions without the store, by cause.  Versions: -1 unknown.
+    """What a node tells of itself.  ``degraded``: degraded decisions, by cause ("floor": by the store).
+    Versions: -1 unknown.
 
     ``refused_domains``: domain -> why its newest rules are not in force here.
     """
@@ -493,15 +494,16 @@ class Limiter:
         for step, call, verdict in zip(plan.steps, calls, verdicts, strict=True):
             if verdict.replayed or (verdict.allowed and not charged and not call.charge_denied):
                 continue
-            degraded = verdict.degraded or verdict.share_kind is _FLOOR
-            self._rule_totals.add(step.name, verdict.allowed, call.cost, degraded)
+            at_floor = verdict.share_kind is _FLOOR and not verdict.degraded
+            degraded = verdict.degraded or at_floor
+            self._rule_totals.add(step.name, verdict.allowed, call.cost, degraded, at_floor)
             if call.sharing is not _WHOLE:
-                self._count_shared(call, verdict, degraded)
+                self._count_shared(call, verdict, degraded, at_floor)
 
-    def _count_shared(self, call: BucketCall, verdict: Verdict, degraded: bool) -> None:
+    def _count_shared(self, call: BucketCall, verdict: Verdict, degraded: bool, at_floor: bool) -> None:
         """What the share protocol wants to know of a global rule."""
-        self._key_totals.add(call.key, verdict.allowed, call.cost, degraded)
-        if degraded and not verdict.degraded:
+        self._key_totals.add(call.key, verdict.allowed, call.cost, degraded, at_floor)
+        if at_floor:
             self._count_degraded("floor")
         if is_interesting(call, verdict):
             self._demand.add(call.key, call.cost)

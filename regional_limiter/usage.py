@@ -21,12 +21,13 @@ class Totals:
         self._names_most = names_most
         self._rows: dict[str, list[int]] = {}
 
-    def add(self, name: str, allowed: bool, cost: int, degraded: bool) -> None:
+    def add(self, name: str, allowed: bool, cost: int, degraded: bool, at_floor: bool = False) -> None:
+        """``at_floor``: degraded for that reason alone."""
         row = self._rows.get(name)
         if row is None:
             if len(self._rows) >= 2 * self._names_most:
                 self._rows = dict(self._busiest(self._names_most))
-            row = self._rows[name] = [0, 0, 0, 0, 0]
+            row = self._rows[name] = [0, 0, 0, 0, 0, 0]
         if allowed:
             row[0] += 1
             row[2] += cost
@@ -35,6 +36,8 @@ class Totals:
             row[3] += cost
         if degraded:
             row[4] += 1
+        if at_floor:
+            row[5] += 1
 
     def snapshot(self, names_most: int) -> dict[str, RuleTotals]:
         """The totals of the busiest names, at most ``names_most``."""

@@ -80,6 +80,8 @@ def install_problem_handlers(app: FastAPI, on_unexpected: Callable[[Exception], 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         detail = error.detail if isinstance(error.detail, str) else _phrase(error.status_code)
+        if error.status_code == 404 and detail == _phrase(404):
+            detail = "known here: " + ", ".join(_paths(request.app))
         return problem_response(error.status_code, detail, headers=dict(error.headers or {}))
 
     async def invalid(request: Request, error: Exception) -> Response:
@@ -97,6 +99,13 @@ def install_problem_handlers(app: FastAPI, on_unexpected: Callable[[Exception], 
     app.add_exception_handler(HTTPException, refused)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(Exception, unexpected)
+
+
+def _paths(app: FastAPI) -> list[str]:
+    """What a person may ask of ``app``: what its document names, where it has one."""
+    if app.openapi_url is not None:
+        return [*app.openapi()["paths"], "/docs", app.openapi_url]
+    return [path for route in app.routes if (path := getattr(route, "path", ""))]
 
 
 def _summary(faults: Iterable[Fault]) -> str:

@@ -20,6 +20,7 @@ log = structlog.get_logger(__name__)
 READ_MS = 500
 USAGE_BEFORE_END = -600
 """Where displays begin to read usage: some minutes of it."""
+SILENT_MOST_MS = 10_000
 PAUSE_LEAST_S = 0.2
 PAUSE_MOST_S = 3.0
 
@@ -74,6 +75,15 @@ class Feed:
         """Milliseconds since the transport last answered for ``topic``; None before it ever did."""
         read_at = self.topics[topic].read_at
         return None if read_at is None else round((time.monotonic() - read_at) * 1000)
+
+    def why_not_ready(self, topic: str, what: str) -> str | None:
+        """None when ``topic``, which holds ``what``, has been read to its end once and Kafka answered lately."""
+        if not self.topics[topic].caught_up.is_set():
+            return f"{what} have not been read yet"
+        silent_ms = self.silent_ms(topic)
+        if silent_ms is None or silent_ms > SILENT_MOST_MS:
+            return "Kafka does not answer"
+        return None
 
     async def _follow(self, topic: str) -> None:
         state = self.topics[topic]

@@ -7,20 +7,36 @@ log's order a grow is written only where there is room, so the newest values nev
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
 from global_sync.protocol.messages import Beat, Kind, LeaseRecord, Mark, Record, Seq, Snapshot, Welcome
 from global_sync.protocol.snapshots import SnapshotParts
 from regional_limiter.model.enforcement import BASE
 
 KEYS_MOST = 100_000
+SAID_MOST = 8
+
+
+class _Said(NamedTuple):
+    """One record: what it set, and the reader's wall clock when it was read."""
+
+    seq: Seq
+    value: int
+    read_ms: int
+
+
+_NOT_WELCOMED = _Said((0, 0), BASE, 0)
 
 
 @dataclass(slots=True)
 class _Region:
-    """``leases``: of the current session; a key that is not there is at BASE."""
+    """``leases``: by key what was said, the newest last; before it what may still be in force if that was never
+    heard.  A key that is not there is at BASE, by the WELCOME."""
 
     session: int = 0
-    leases: dict[str, tuple[Seq, int]] = field(default_factory=dict)
+    welcome: _Said = _NOT_WELCOMED
+    leases: dict[str, list[_Said]] = field(default_factory=dict)
 
 
 class Granted:
@@ -45,54 +61,97 @@ class Granted:
         if isinstance(record, Beat):
             self.beat_ms = heard_ms
         elif isinstance(record, Welcome):
-            self._take_welcome(record)
+            self._take_welcome(record, heard_ms)
         elif isinstance(record, LeaseRecord):
-            self._take_lease(record)
+            self._take_lease(record, heard_ms)
         elif isinstance(record, Snapshot) and (whole := self._parts.add(record)) is not None:
-            self._take_snapshot(whole)
+            self._take_snapshot(whole, heard_ms)
 
     def share(self, region: str, key: str) -> int | None:
         """The newest value of the region's current session, BASE for its base; None without a session."""
         known = self._regions.get(region)
         if known is None or known.session == 0:
             return None
-        return known.leases.get(key, ((0, 0), BASE))[1]
+        said = known.leases.get(key)
+        return said[-1].value if said else BASE
+
+    def most(self, region: str, key: str, base: int, since_ms: int) -> int | None:
+        """The most that any record allows which the region may be following, if it has obeyed what was read here
+        up to ``since_ms`` and may have heard nothing later.  None without a session.
+
+        So the leader counts: a record that takes something back is worth nothing until it is acknowledged.
+        """
+        known = self._regions.get(region)
+        if known is None or known.session == 0:
+            return None
+        said = known.leases.get(key) or [known.welcome]
+        followed = [one for one, next_one in pairwise(said) if next_one.read_ms > since_ms]
+        return max(base if one.value == BASE else one.value for one in [*followed, said[-1]])
 
     def keys(self) -> set[str]:
         """Keys with a lease other than BASE somewhere."""
         return {
-            key for region in self._regions.values() for key, (_, value) in region.leases.items() if value != BASE
+            key
+            for region in self._regions.values()
+            for key, said in region.leases.items()
+            if any(one.value != BASE for one in said)
         }
 
     def _region(self, name: str) -> _Region:
         return self._regions.setdefault(name, _Region())
 
-    def _take_welcome(self, welcome: Welcome) -> None:
+    def _take_welcome(self, welcome: Welcome, read_ms: int) -> None:
         region = self._region(welcome.region)
-        if welcome.session > region.session:
-            seq = (welcome.epoch, welcome.n)
-            region.session = welcome.session
-            region.leases = {key: (seq, value) for key, value in welcome.low.items()}
+        if welcome.session <= region.session:
+            return
+        # Without a session before, there is nothing that could still be followed.
+        before = [region.welcome] if region.session else []
+        region.session = welcome.session
+        region.welcome = _Said((welcome.epoch, welcome.n), BASE, read_ms)
+        for key in [*welcome.low, *(key for key in region.leases if key not in welcome.low)]:
+            newest = region.welcome._replace(value=welcome.low.get(key, BASE))
+            region.leases[key] = _with(region.leases.get(key, before), newest)
 
-    def _take_lease(self, record: LeaseRecord) -> None:
+    def _take_lease(self, record: LeaseRecord, read_ms: int) -> None:
         region, seq = self._region(record.region), (record.epoch, record.n)
-        known = region.leases.get(record.key)
-        if record.session != region.session or (known is not None and seq <= known[0]):
+        said = region.leases.get(record.key) or [region.welcome]
+        newest = said[-1]
+        if record.session != region.session or seq <= newest.seq:
             return
         value = record.value
-        if record.kind is Kind.KEEP and known is not None and known[1] != BASE:
-            value = min(value, known[1])
-        if known is not None or len(region.leases) < KEYS_MOST:
-            region.leases[record.key] = (seq, value)
+        if record.kind is Kind.KEEP and newest.value != BASE:
+            value = min(value, newest.value)
+        if record.key in region.leases or len(region.leases) < KEYS_MOST:
+            region.leases[record.key] = _with(said, _Said(seq, value, read_ms))
 
-    def _take_snapshot(self, snapshot: Snapshot) -> None:
-        """What it does not name is at BASE again; of what it names, the newest record of the session counts."""
+    def _take_snapshot(self, snapshot: Snapshot, read_ms: int) -> None:
+        """What it does not name is at BASE again; what it names is all that may still be followed."""
+        welcomes = {(region, number): seq for region, number, seq in snapshot.sessions}
         for name, session in snapshot.current.items():
             region = self._region(name)
-            if session >= region.session:
-                leases: dict[str, tuple[Seq, int]] = {}
-                for key, by_region in snapshot.ledger.items():
-                    mine = [(seq, value) for seq, value, number in by_region.get(name, ()) if number == session]
-                    if mine:
-                        leases[key] = max(mine)
-                region.session, region.leases = session, leases
+            if session < region.session:
+                continue
+            if session > region.session:
+                region.welcome = _Said(welcomes.get((name, session), (0, 0)), BASE, read_ms)
+            known = {(key, one.seq): one for key, said in region.leases.items() for one in said}
+            region.session, region.leases = session, {}
+            for key, by_region in snapshot.ledger.items():
+                counted = sorted(by_region.get(name, ()))
+                said = [
+                    known.get((key, seq), _Said(seq, value, read_ms))._replace(value=value)
+                    for seq, value, number in counted
+                    if number <= session
+                ]
+                if counted and counted[-1][2] < session:
+                    said.append(region.welcome)
+                if said:
+                    region.leases[key] = said[-SAID_MOST:]
+
+
+def _with(said: list[_Said], newest: _Said) -> list[_Said]:
+    """``said`` and the newest, without what it covers; bounded, and the older ones, which allow most, kept."""
+    open_values = [one for one in said if one.value != newest.value]
+    kept = [one for one in open_values if BASE in (one.value, newest.value) or one.value > newest.value]
+    if len(kept) >= SAID_MOST:
+        del kept[-1]
+    return [*kept, newest]

@@ -7,7 +7,7 @@ not down; its own timers then say for how long it goes on with what.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -198,25 +198,48 @@ def sentences(
         text = f"Kafka does not answer here {since}; what is shown of the regions may be old."
         said = [Sentence("bad", text, at)]
         return said + [one for health in regions for one in _store_sentences(health)]
-    said = [*_leader_sentences(leader, times, now_ms), *_bases_sentences(leader)]
+    said = [*_leader_sentences(regions, leader, times, now_ms), *_bases_sentences(leader)]
     for health in regions:
         said += _link_sentences(health)
+        if not _is_late(leader, times):
+            said += _session_sentences(health, now_ms)
         said += _store_sentences(health)
         said += _node_sentences(health, newest_rules)
     return sorted(said, key=lambda one: one.level != "bad")
 
 
-def _leader_sentences(leader: LeaderSeen, times: ProtocolTimes, now_ms: int) -> list[Sentence]:
+def _leader_sentences(
+    regions: Sequence[RegionHealth], leader: LeaderSeen, times: ProtocolTimes, now_ms: int
+) -> list[Sentence]:
     if leader.beat_age_ms is None:
-        return [Sentence("bad", "No leader has been heard of yet: every region uses its base.")]
-    if leader.beat_age_ms * 1000 > BEATS_LATE * times.beat_us:
-        heard_ms = now_ms - leader.beat_age_ms
+        words, until = _at_rest(regions, now_ms)
+        return [Sentence("bad", f"No leader has been heard of yet: {words}.".replace("{1}", "{0}"), until)]
+    if not _is_late(leader, times):
+        return []
+    heard_ms = now_ms - leader.beat_age_ms
+    end_ms = heard_ms + times.session_us // 1000
+    if now_ms < end_ms:
         text = (
             "No word from a leader since {0}: shares stay as they are; without a new leader they end by {1}, and "
             "then every region goes back to its base."
         )
-        return [Sentence("bad", text, (heard_ms, heard_ms + times.session_us // 1000))]
-    return []
+        return [Sentence("bad", text, (heard_ms, end_ms))]
+    words, until = _at_rest(regions, now_ms)
+    text = f"No word from a leader since {{0}}: all shares have ended; {words}."
+    return [Sentence("bad", text, (heard_ms, *until))]
+
+
+def _is_late(leader: LeaderSeen, times: ProtocolTimes) -> bool:
+    return leader.beat_age_ms is None or leader.beat_age_ms * 1000 > BEATS_LATE * times.beat_us
+
+
+def _at_rest(regions: Iterable[RegionHealth], now_ms: int) -> tuple[str, tuple[int, ...]]:
+    """What regions use without sessions, and until when ({1}) as their points last told."""
+    consent_ms = max((point["consent_left_ms"] for region in regions for point in region.points), default=0)
+    if consent_ms > 0:
+        words = "regions keep to their floors until {1} at the latest, then they use their bases"
+        return words, (now_ms + consent_ms,)
+    return "every region uses its base until there is a leader", ()
 
 
 def _bases_sentences(leader: LeaderSeen) -> Iterator[Sentence]:
@@ -240,6 +263,18 @@ def _link_sentences(health: RegionHealth) -> list[Sentence]:
         text = f"Nothing has come from {health.name} through Kafka so far, though its agent answers; {words}."
         return [Sentence("bad", text.replace("{1}", "{0}"), until)]
     return [Sentence("bad", f"{health.name} is cut off since {{0}}; {words}.", (health.since_ms, *until))]
+
+
+def _session_sentences(health: RegionHealth, now_ms: int) -> list[Sentence]:
+    """A link alone gives no share: a region that speaks may still be waiting to be welcomed, or to be renewed."""
+    phase = _phase(health, now_ms)
+    if health.link != "linked" or not health.points_ok or phase is None or phase.name == "lease":
+        return []
+    then = f"it uses its base{_base_words(health)}."
+    if phase.until_ms is None:
+        return [Sentence("warn", f"{health.name} is linked but has no session: {then}")]
+    text = f"{health.name} is linked but has no session: it keeps to its floor until {{0}}, then {then}"
+    return [Sentence("warn", text, (phase.until_ms,))]
 
 
 def _goes_on(health: RegionHealth) -> tuple[str, tuple[int, ...]]:

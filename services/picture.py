@@ -13,11 +13,14 @@ import msgspec
 from global_sync import codec
 from global_sync.transport.base import LOG, USAGE, Message
 from regional_limiter.model.enforcement import BASE
-from regional_limiter.model.share import ProtocolTimes, floor_of
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
 from services.granted import Granted
 from services.health import CUT_MS, Heard, LeaderSeen, RegionHealth, RegionProbe, Sentence, region_health, sentences
 
 REGIONS_MOST = 100
+UNHEARD_MS = 1_500
+OBEYED_WITHIN_MS = 500
+"""What a region has surely obeyed when it is heard: records this much older."""
 
 
 class Picture:
@@ -100,30 +103,37 @@ class Picture:
     # ---- shares
 
     def shares(
-        self, key: str, bases: Mapping[str, int], regions: Sequence[str], *, adaptive: bool, now_ms: int
+        self, key: str, bases: Mapping[str, int], regions: Sequence[RegionHealth], *, adaptive: bool, now_ms: int
     ) -> dict[str, int | None]:
-        """The share of every region in a key, None where it is not known.
+        """The share of every region in a key, None where it is not known.  ``regions``: as ``health`` gives them.
 
         While the region's session lives: the lease as the log has granted it (the region follows within some
-        hundred milliseconds).  After that what the region falls back to by itself, by the timers that its points
-        last told.
+        hundred milliseconds); of a region that is not heard, the most that it may still be following.  After
+        that what the region falls back to by itself, by the timers that its points last told.
         """
-        return {region: self._share(key, bases.get(region, 0), region, adaptive, now_ms) for region in regions}
-
-    def _share(self, key: str, base: int, region: str, adaptive: bool, now_ms: int) -> int | None:
         if not adaptive:
-            return base
-        usage, heard_ms = self._usage.get(region, ({}, now_ms))
-        points = usage.get("points") or []
-        if not points:
+            return {region.name: bases.get(region.name, 0) for region in regions}
+        shares = {region.name: self._share(key, bases.get(region.name, 0), region) for region in regions}
+        for region in sorted(
+            filter(_is_unheard, regions), key=lambda region: region.link_age_ms or 0, reverse=True
+        ):
+            heard_ms = 0 if region.link_age_ms is None else now_ms - region.link_age_ms
+            base = bases.get(region.name, 0)
+            most = self._granted.most(region.name, key, base, heard_ms - OBEYED_WITHIN_MS) or 0
+            others = sum(share or 0 for name, share in shares.items() if name != region.name)
+            # A grow is written only where there is room: if it would be more than the whole, then what was taken
+            # back from this region has been acknowledged, though we have not heard so.
+            if _in_session(region) and others + most <= SHARE_UNITS:
+                shares[region.name] = most
+        return shares
+
+    def _share(self, key: str, base: int, region: RegionHealth) -> int | None:
+        if not region.points:
             return None
-        age_ms = now_ms - heard_ms
-        if any((point.get("session_left_ms") or 0) > age_ms for point in points):
-            granted = self._granted.share(region, key)
-            if granted is None:
-                return None
+        if _in_session(region):
+            granted = self._granted.share(region.name, key)
             return base if granted == BASE else granted
-        if any((point.get("consent_left_ms") or 0) > age_ms for point in points):
+        if any(point["consent_left_ms"] > 0 for point in region.points):
             return floor_of(base)
         return base
 
@@ -137,6 +147,14 @@ class Picture:
 
     def keys_seen(self) -> list[str]:
         return sorted({key for usage, _ in self._usage.values() for key in usage["keys"]} | self._granted.keys())
+
+
+def _is_unheard(region: RegionHealth) -> bool:
+    return region.link == "cut" or (region.link_age_ms or 0) > UNHEARD_MS
+
+
+def _in_session(region: RegionHealth) -> bool:
+    return any(point["session_left_ms"] > 0 for point in region.points)
 
 
 def usage_document(value: bytes) -> Mapping[str, Any]:

@@ -89,13 +89,17 @@ class BucketCall:
 
 @dataclass(frozen=True, slots=True)
 class RuleTotals:
-    """Running totals of one rule on one node since the node started (they only grow; merged by maximum)."""
+    """Running totals of one rule on one node since the node started (they only grow; merged by maximum).
+
+    ``degraded``: decided without the store, or at the floor; ``at_floor``: those of them that the store decided.
+    """
 
     allowed: int = 0
     denied: int = 0
     allowed_cost: int = 0
     denied_cost: int = 0
     degraded: int = 0
+    at_floor: int = 0
 
 
 @dataclass(frozen=True, slots=True)

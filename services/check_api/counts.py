@@ -52,6 +52,8 @@ class Counts:
     def __init__(self) -> None:
         self.checks: dict[tuple[str, str, str], int] = {}
         self.degraded_answers = 0
+        self.answers_at_floor = 0
+        """Of the degraded ones: the store decided all of it."""
         self.unexpected_errors = 0
         self.durations: dict[tuple[str, str, int], Durations] = {}
 
@@ -64,6 +66,8 @@ class Counts:
         self.checks[key] = self.checks.get(key, 0) + 1
         if answer.degraded:
             self.degraded_answers += 1
+            if not any(item.verdict.degraded for item in answer.verdicts):
+                self.answers_at_floor += 1
 
     def served(self, method: str, route: str, status: int, duration_s: float) -> None:
         """A request has been answered.  ``method`` and ``route`` come from our own tables, not from callers."""

@@ -45,11 +45,12 @@ class Metrics:
         counter("ratelimit.checks", [self._checks], "{check}", "Checks answered, by named rule and outcome")
         counter(
             "ratelimit.degraded_checks",
-            [observed(lambda: counts.degraded_answers)],
+            [self._degraded_checks],
             "{check}",
-            "Checks answered without the region's Redis, or at the floor",
+            "Checks answered without the region's Redis (cause store), or at the floor (cause floor)",
         )
-        counter("ratelimit.degraded", [self._degraded], "{decision}", "Degraded decisions, by cause")
+        words = "Degraded decisions, by cause: floor is a cut link, all others are Redis"
+        counter("ratelimit.degraded", [self._degraded], "{decision}", words)
         counter(
             "ratelimit.unexpected_errors",
             [observed(lambda: counts.unexpected_errors)],
@@ -74,6 +75,11 @@ class Metrics:
     def _checks(self, options: CallbackOptions) -> Iterator[Observation]:
         for (domain, rule, outcome), count in list(self.counts.checks.items()):
             yield Observation(count, {"domain": domain, "rule": rule, "outcome": outcome})
+
+    def _degraded_checks(self, options: CallbackOptions) -> Iterator[Observation]:
+        counts = self.counts
+        yield Observation(counts.degraded_answers - counts.answers_at_floor, {"cause": "store"})
+        yield Observation(counts.answers_at_floor, {"cause": "floor"})
 
     def _degraded(self, options: CallbackOptions) -> Iterator[Observation]:
         for cause, count in list(self._status().degraded.items())[:MAX_SERIES]:

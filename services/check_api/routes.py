@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from services.check_api.answers import AnswerBody, BatchAnswerBody, DetailedBody, ErrorBody, InspectBody
 from services.check_api.bodies import MAX_BATCH_CHECKS, BatchBody, CheckBody, IdentityBody
 from services.check_api.metrics import Metrics
+from services.docs_page import app_with_docs
 from services.errors import MEDIA_TYPE, install_problem_handlers
 from services.telemetry import PROMETHEUS_TEXT
 
@@ -24,7 +25,7 @@ _ANSWERS = (AnswerBody, DetailedBody, BatchAnswerBody, ErrorBody, InspectBody)
 
 def build_web(node: NodeApp) -> FastAPI:
     """The FastAPI application that stands beside the raw path of ``node``."""
-    web = FastAPI(title="Apportion check API", version="1", redoc_url=None)
+    web = app_with_docs(title="Apportion check API", version="1")
     install_problem_handlers(web, node.note_unexpected)
 
     metrics = Metrics(node.options.region, node.counts, node.limiter.status)

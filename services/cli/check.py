@@ -79,6 +79,13 @@ def _json_of(response: httpx.Response) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
+def _why_degraded(answer: dict[str, Any]) -> str:
+    verdicts = answer.get("verdicts", [])
+    if any(item["share"] == "floor" for item in verdicts) and not any(item["degraded"] for item in verdicts):
+        return "at the floor: the region has no word from the leader, and its base may be lent"
+    return "decided without the region's Redis"
+
+
 def text_of(answer: dict[str, Any]) -> str:
     """The answer for people: the decision first, then every rule that had a say."""
     lines = ["allowed" if answer["allowed"] else f"denied: {answer['reason']}"]
@@ -88,7 +95,7 @@ def text_of(answer: dict[str, Any]) -> str:
         wait_ms = answer["retry_after_ms"]
         lines.append("waiting does not help" if wait_ms is None else f"try again in {wait_ms} ms")
     if answer["degraded"]:
-        lines.append("degraded: decided without the region's store, or at the floor")
+        lines.append(f"degraded: {_why_degraded(answer)}")
     for item in answer.get("verdicts", []):
         share = f", share {item['share_units'] / 100:g} % ({item['share']})" if item["share"] else ""
         word = "allows" if item["allowed"] else f"denies ({item['reason']})"

@@ -87,6 +87,8 @@ async def _serve(
         print(f"a port from {base_port} on is taken: {error.strerror}; try --base-port", file=sys.stderr)
         return 2
     system = Embedded(list(ports), ProtocolTimes.scaled(TIME_SCALE), state_dir, addresses)
+    # Before anything keeps time here: loading them stops this process for longer than a point may stand still.
+    hub_apps = _hub_apps(system, addresses, hub_ports, state_dir)
     await system.start()
     await system.put_rules(document)
     serving = [
@@ -97,7 +99,7 @@ async def _serve(
         )
         for name, region in system.regions.items()
     ]
-    serving.append(asyncio.create_task(_serve_hub(system, addresses, hub_listeners, state_dir, stop)))
+    serving.append(asyncio.create_task(_serve_hub(hub_apps, hub_listeners, stop)))
     await _until_ready(system, stop)
     print(_banner(addresses, *(url_of(HOST, port) for port in hub_ports)), file=sys.stderr, flush=True)
     await stop.wait()
@@ -113,27 +115,26 @@ async def _until_ready(system: Embedded, stop: asyncio.Event) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _serve_hub(
-    system: Embedded,
-    addresses: dict[str, str],
-    listeners: list[socket.socket],
-    state_dir: Path,
-    stop: asyncio.Event,
-) -> None:
-    """Control API and dashboard until ``stop``."""
-    control, dashboard = await asyncio.to_thread(_load_hub)
-    control_port, dashboard_port = (listener.getsockname()[1] for listener in listeners)
+def _hub_apps(
+    system: Embedded, addresses: dict[str, str], ports: tuple[int, int], state_dir: Path
+) -> tuple[Any, Any]:
+    """Control API and dashboard."""
+    control, dashboard = map(importlib.import_module, ("services.control_api.app", "services.dashboard.app"))
     settings = HubSettings(
         time_scale=TIME_SCALE,
-        kafka=KafkaSettings(bootstrap=f"{HOST}:{control_port}"),  # never asked: the transport is in memory
-        control_api=ControlApiSettings(port=control_port, state_dir=state_dir / "control"),
-        dashboard=DashboardSettings(port=dashboard_port),
+        kafka=KafkaSettings(bootstrap=f"{HOST}:{ports[0]}"),  # never asked: the transport is in memory
+        control_api=ControlApiSettings(port=ports[0], state_dir=state_dir / "control"),
+        dashboard=DashboardSettings(port=ports[1]),
         regions={name: HubRegion(nodes=[address]) for name, address in addresses.items()},
     )
-    apps = [
-        control.create_app(system.hub.transport("control"), settings),
+    return (
+        control.create_app(system.hub.transport("control"), settings, mode="embedded"),
         dashboard.create_app(system.hub.transport("dashboard"), settings, mode="embedded"),
-    ]
+    )
+
+
+async def _serve_hub(apps: tuple[Any, Any], listeners: list[socket.socket], stop: asyncio.Event) -> None:
+    """Control API and dashboard until ``stop``."""
     servers = [
         SignalFreeServer(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
         for app in apps
@@ -149,11 +150,6 @@ async def _serve_hub(
     await asyncio.gather(*serving, return_exceptions=True)
 
 
-def _load_hub() -> tuple[Any, Any]:
-    # Imported after the nodes serve: they take longer to import than everything else.
-    return importlib.import_module("services.control_api.app"), importlib.import_module("services.dashboard.app")
-
-
 def _banner(addresses: dict[str, str], control: str, dashboard: str) -> str:
     first = next(iter(addresses.values()))
     rows = "\n".join(f"  {name:<14} {address}" for name, address in addresses.items())
@@ -161,7 +157,7 @@ def _banner(addresses: dict[str, str], control: str, dashboard: str) -> str:
 EMBEDDED: all regions in this one process, in memory. No Redis, no Kafka; nothing outlives it.
 
 {rows}
-  {"control API":<14} {control}   (a moment later)
+  {"control API":<14} {control}
   {"dashboard":<14} {dashboard}
 
 Try:

@@ -16,6 +16,7 @@ from services.control_api.knowledge import Hub
 from services.control_api.metrics import hub_metrics
 from services.control_api.rules import rules_router
 from services.control_api.status import status_router
+from services.docs_page import app_with_docs
 from services.errors import install_problem_handlers, problem_response
 from services.settings import HubSettings
 from services.tasks import ended, watched
@@ -27,9 +28,9 @@ log = structlog.get_logger(__name__)
 OPEN_PATHS = ("/livez", "/readyz")
 
 
-def create_app(transport: Transport, settings: HubSettings) -> FastAPI:
-    """The application.  It starts ``transport`` and, at its end, closes it."""
-    hub = Hub(transport, settings)
+def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafka") -> FastAPI:
+    """The application.  It starts ``transport`` and, at its end, closes it.  ``mode``: kafka or embedded."""
+    hub = Hub(transport, settings, mode)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -41,7 +42,7 @@ def create_app(transport: Transport, settings: HubSettings) -> FastAPI:
             await hub.close()
             await transport.close()
 
-    app = FastAPI(
+    app = app_with_docs(
         title="Apportion control API",
         description="Rules and their history, shares of the regions, usage. Changes are proposals: accepted in the "
         "order of one log, so that two operators never overwrite each other.",

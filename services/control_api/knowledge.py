@@ -13,13 +13,13 @@ from services.probes import Probes
 from services.settings import HubSettings
 
 HISTORY_BEFORE_END = -1_000
-SILENT_MOST_MS = 10_000
 
 
 class Hub:
     """``run`` follows the topics until cancelled."""
 
-    def __init__(self, transport: Transport, settings: HubSettings) -> None:
+    def __init__(self, transport: Transport, settings: HubSettings, mode: str = "kafka") -> None:
+        self.mode = mode
         self.transport = transport
         self.settings = settings
         self.book = Book(sorted(settings.regions))
@@ -44,12 +44,7 @@ class Hub:
 
     def why_not_ready(self) -> str | None:
         """None when the accepted rules have been read and Kafka answered lately."""
-        if not self.feed.topics[RULES].caught_up.is_set():
-            return "the accepted rules have not been read yet"
-        silent_ms = self.feed.silent_ms(RULES)
-        if silent_ms is None or silent_ms > SILENT_MOST_MS:
-            return "Kafka does not answer"
-        return None
+        return self.feed.why_not_ready(RULES, "the accepted rules")
 
     async def rules_known(self, timeout_s: float = 3.0) -> bool:
         """Whether the accepted rules have been read to their end once."""

@@ -27,7 +27,7 @@ def status_router(hub: Hub) -> APIRouter:
     @router.get("/status", summary="Regions, leader, shares, lag, and what is wrong in plain sentences")
     async def status() -> Response:
         probes = await hub.probes.look()
-        body = status_document(hub.picture, hub.book, probes, hub.feed.silent_ms(LOG), wall_ms())
+        body = status_document(hub.picture, hub.book, probes, hub.feed.silent_ms(LOG), wall_ms(), hub.mode)
         return JSONResponse(body, headers={"Cache-Control": "no-store"})
 
     @router.get("/usage", summary="Running totals by rule and region since this process began to read")
@@ -39,20 +39,26 @@ def status_router(hub: Hub) -> APIRouter:
 
 
 def status_document(
-    picture: Picture, book: Book, probes: Mapping[str, RegionProbe], kafka_silent_ms: int | None, now_ms: int
+    picture: Picture,
+    book: Book,
+    probes: Mapping[str, RegionProbe],
+    kafka_silent_ms: int | None,
+    now_ms: int,
+    mode: str = "kafka",
 ) -> dict[str, Any]:
     """``well``: no sentence says that something is wrong.  Shares are out of 10,000, null where not known."""
     regions = picture.health(probes, now_ms)
     said = picture.sentences(regions, kafka_silent_ms, book.newest(), now_ms, probes)
     return {
         "now_ms": now_ms,
+        "mode": mode,
         "well": not said,
         "sentences": [one.shown(time_of_day) for one in said],
         "kafka_silent_ms": kafka_silent_ms,
         "leader": picture.leader_shown(probes, now_ms),
         "rules_version": book.newest(),
         "regions": {region.name: _region(region) for region in regions},
-        "keys": _keys(picture, book, [region.name for region in regions], now_ms),
+        "keys": _keys(picture, book, regions, now_ms),
     }
 
 
@@ -62,7 +68,7 @@ def _region(region: RegionHealth) -> dict[str, Any]:
     return {**shown, "points_ok": region.points_ok, "nodes_alive": region.nodes_alive}
 
 
-def _keys(picture: Picture, book: Book, regions: list[str], now_ms: int) -> dict[str, Any]:
+def _keys(picture: Picture, book: Book, regions: list[RegionHealth], now_ms: int) -> dict[str, Any]:
     """Shares of the keys of global rules that anybody has spoken of lately."""
     shown: dict[str, Any] = {}
     for key in picture.keys_seen():
@@ -78,7 +84,7 @@ def _keys(picture: Picture, book: Book, regions: list[str], now_ms: int) -> dict
         if rule.scope is Scope.GLOBAL:
             adaptive = rule.distribution is Distribution.ADAPTIVE
             shares = picture.shares(key, known.rule_set.bases, regions, adaptive=adaptive, now_ms=now_ms)
-            wants = {region: picture.want(region, key, now_ms) for region in regions}
+            wants = {region.name: picture.want(region.name, key, now_ms) for region in regions}
             total = sum(share or 0 for share in shares.values())
             shown[key] = {"domain": domain, "rule": rule_id, "shares": shares, "total": total, "wants": wants}
     return shown

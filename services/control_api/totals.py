@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any
 
-FIELDS = ("allowed", "denied", "allowed_cost", "denied_cost", "degraded")
+FIELDS = ("allowed", "denied", "allowed_cost", "denied_cost", "degraded", "at_floor")
 AGENTS_KEPT = 1_000
-_NONE = (0, 0, 0, 0, 0)
+_NONE = (0,) * len(FIELDS)
 
 
 class UsageTotals:
@@ -27,7 +28,9 @@ class UsageTotals:
             del self._agents[next(iter(self._agents))]
         for name, values in usage["totals"].items():
             known = totals.get(name, _NONE)
-            totals[name] = tuple(max(pair) for pair in zip(known, map(int, values), strict=True))
+            # An agent of an older version counts fewer things.
+            counted = zip_longest(known, map(int, values[: len(FIELDS)]), fillvalue=0)
+            totals[name] = tuple(max(pair) for pair in counted)
 
     def shown(self) -> dict[str, Any]:
         """``domain/rule`` -> totals over all regions, and of each region."""

@@ -32,6 +32,7 @@ log = structlog.get_logger(__name__)
 STATIC = Path(__file__).with_name("static")
 LOOK_EVERY_S = 2.0
 COOKIE = "apportion_dashboard"
+OPEN_PATHS = ("/livez", "/readyz")
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -112,6 +113,11 @@ def _add_routes(app: FastAPI, board: Board, broadcaster: Broadcaster) -> None:
     async def livez() -> dict[str, str]:
         return {"status": "ok"}
 
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        why = board.why_not_ready()
+        return problem_response(503, why) if why else JSONResponse({"status": "ok"})
+
 
 Next = Callable[[Request], Awaitable[Response]]
 
@@ -137,7 +143,7 @@ def _token_guard(token: str) -> Callable[[Request, Next], Awaitable[Response]]:
     """A bearer token, or the cookie that ``/?token=…`` leaves: a page cannot send headers with its stream."""
 
     async def guard(request: Request, call_next: Next) -> Response:
-        if request.url.path == "/livez" or _has(token, request):
+        if request.url.path in OPEN_PATHS or _has(token, request):
             return await call_next(request)
         given = request.query_params.get("token", "")
         if request.url.path == "/" and is_token(given, token):

@@ -61,6 +61,10 @@ class Board:
             self.rates.take(usage_document(message.value), now_ms)
         self.picture.take(message, now_ms, live=self.feed.topics[message.topic].caught_up.is_set())
 
+    def why_not_ready(self) -> str | None:
+        """None when the accepted rules have been read and Kafka answered lately."""
+        return self.feed.why_not_ready(RULES, "the accepted rules")
+
     # ---- frames
 
     def tick(self) -> str:
@@ -72,7 +76,7 @@ class Board:
         names = [region.name for region in regions]
         self._status = self._status_frame(regions, now_ms)
         busiest = self._busiest(names, now_ms)
-        self._points = {rule.name: self._rule_frame(rule, busiest, names, now_ms) for rule in self._rules}
+        self._points = {rule.name: self._rule_frame(rule, busiest, regions, now_ms) for rule in self._rules}
         frame: dict[str, Any] = {"status": self._status, "points": self._points}
         if changed:
             frame["rules"] = [rule.frame() for rule in self._rules]
@@ -150,13 +154,14 @@ class Board:
             "nodes": nodes,
             "allowed_per_s": rate and round(rate[0], 1),
             "denied_per_s": rate and round(rate[1], 1),
-            "degraded_per_s": degraded and round(degraded, 1),
+            "without_redis_per_s": degraded and round(degraded[0], 1),
+            "at_floor_per_s": degraded and round(degraded[1], 1),
         }
 
     def _rule_frame(
-        self, rule: RuleShown, busiest: Mapping[str, Sequence[str]], regions: Sequence[str], now_ms: int
+        self, rule: RuleShown, busiest: Mapping[str, Sequence[str]], regions: Sequence[RegionHealth], now_ms: int
     ) -> dict[str, Any]:
-        by_region = [self.rates.rule(region, rule.name, now_ms) for region in regions]
+        by_region = [self.rates.rule(region.name, rule.name, now_ms) for region in regions]
         known = [rate for rate in by_region if rate is not None]
         total = {
             "a": round(sum(rate[0] for rate in known), 1) if known else None,
@@ -169,11 +174,11 @@ class Board:
             keys.append([key, point.frame()])
         return {"total": total, "keys": keys}
 
-    def _point(self, rule: RuleShown, key: str, regions: Sequence[str], now_ms: int) -> Point:
+    def _point(self, rule: RuleShown, key: str, regions: Sequence[RegionHealth], now_ms: int) -> Point:
         return Point(
             shares=self.picture.shares(key, rule.bases, regions, adaptive=rule.adaptive, now_ms=now_ms),
-            wants={region: self.picture.want(region, key, now_ms) for region in regions},
-            rates={region: self.rates.key(region, key, now_ms) for region in regions},
+            wants={region.name: self.picture.want(region.name, key, now_ms) for region in regions},
+            rates={region.name: self.rates.key(region.name, key, now_ms) for region in regions},
         )
 
     def _busiest(self, regions: Sequence[str], now_ms: int) -> dict[str, list[str]]:

@@ -29,7 +29,8 @@ class RegionRates:
 
     last: Totals
     heard_ms: int
-    degraded: float = 0.0
+    without_store: float = 0.0
+    at_floor: float = 0.0
     rules: dict[str, Rate] = field(default_factory=dict)
     keys: dict[str, Rate] = field(default_factory=dict)
 
@@ -56,8 +57,8 @@ class UsageRates:
         elapsed_ms = new.at_ms - known.last.at_ms
         if elapsed_ms <= 0:
             return
-        before, after = (sum(values[4] for values in one.rules.values()) for one in (known.last, new))
-        known.degraded = max(0, after - before) * 1000 / elapsed_ms
+        degraded, at_floor = (_grown(known.last, new, place) * 1000 / elapsed_ms for place in (4, 5))
+        known.without_store, known.at_floor = max(0.0, degraded - at_floor), at_floor
         known.rules = _rates(known.last.rules, new.rules, elapsed_ms)
         known.keys = _rates(known.last.keys, new.keys, elapsed_ms)
         known.last, known.heard_ms = new, now_ms
@@ -82,10 +83,10 @@ class UsageRates:
             return None
         return sum(rate[0] for rate in known.rules.values()), sum(rate[1] for rate in known.rules.values())
 
-    def degraded(self, region: str, now_ms: int) -> float | None:
-        """Answers per second that were given without the region's store."""
+    def degraded(self, region: str, now_ms: int) -> tuple[float, float] | None:
+        """Decisions per second that were made without the region's store, and at the floor by the store."""
         known = self._fresh(region, now_ms)
-        return None if known is None else known.degraded
+        return None if known is None else (known.without_store, known.at_floor)
 
     def keys_of(self, region: str, now_ms: int) -> Mapping[str, Rate]:
         known = self._fresh(region, now_ms)
@@ -94,6 +95,12 @@ class UsageRates:
     def _fresh(self, region: str, now_ms: int) -> RegionRates | None:
         known = self._regions.get(region)
         return known if known is not None and now_ms - known.heard_ms <= STALE_MS else None
+
+
+def _grown(before: Totals, after: Totals, place: int) -> int:
+    """By how much one of the totals has grown, over all rules; an older agent has fewer of them."""
+    old, new = (sum(sum(values[place : place + 1]) for values in one.rules.values()) for one in (before, after))
+    return max(0, new - old)
 
 
 def _rates(

@@ -107,6 +107,25 @@ def test_a_redis_point_that_does_not_answer_is_named(browser: Browser, served: S
         )
 
 
+def test_what_redis_decides_at_the_floor_is_not_said_to_be_decided_without_it(
+    browser: Browser, served: Served
+) -> None:
+    served.do(lambda: served.world.at_floor.add("eu-west"))
+    with page_of(browser, served) as page:
+        region = page.locator(".region", has_text="eu-west")
+        expect(region).to_contain_text("decided at the floor", timeout=PATIENCE_MS)
+        expect(page.locator(".regions")).not_to_contain_text("without Redis")
+
+
+def test_a_hashed_key_is_shown_short_and_known_as_such(browser: Browser, served: Served) -> None:
+    with page_of(browser, served) as page:
+        said = page.evaluate(
+            "keys => import('/static/format.js').then(m => keys.map(k => [m.keyName(k), m.isHashed(k)]))",
+            ["rl:{a}:default/login:#336dd0a1b2c3d4e5f60718293a4b5c6d", "rl:{a}:default/login:u%3A42"],
+        )
+        assert said == [["#336dd0a1…", True], ["u:42", False]]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_is_wider_than_the_screen(browser: Browser, served: Served, scheme: str, width: int) -> None:

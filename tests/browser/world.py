@@ -40,11 +40,13 @@ def shares_at(second: float) -> dict[str, int]:
 
 @dataclass
 class World:
-    """``cut`` regions publish nothing; ``broken``: (region, point) that does not answer."""
+    """``cut`` regions publish nothing; ``broken``: (region, point) that does not answer; ``at_floor``: regions
+    whose Redis decides all of ``orders`` at the floor."""
 
     hub: MemoryHub
     cut: set[str] = field(default_factory=set)
     broken: set[tuple[str, str]] = field(default_factory=set)
+    at_floor: set[str] = field(default_factory=set)
     totals: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     n: int = 100
 
@@ -95,9 +97,10 @@ class World:
         }  # fmt: skip
 
     def _add(self, region: str, name: str, offered: int, allowed: int) -> list[int]:
-        totals = self.totals.setdefault((region, name), [0, 0, 0, 0, 0])
+        totals = self.totals.setdefault((region, name), [0, 0, 0, 0, 0, 0])
         denied = offered - allowed
-        for place, value in enumerate((allowed, denied, allowed, denied)):
+        floor = offered if region in self.at_floor and name == "orders" else 0
+        for place, value in enumerate((allowed, denied, allowed, denied, floor, floor)):
             totals[place] += value
         return list(totals)
 

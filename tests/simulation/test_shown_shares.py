@@ -58,8 +58,9 @@ async def _totals(system: Embedded, picture: Picture, seconds: float) -> list[di
         for region in REGIONS:
             for _ in range(8 if region == busy else 1):
                 await system.regions[region].limiter.check(Check("d", {"client_key": "k"}))
+        health = picture.health({}, now_ms())
         for key in picture.keys_seen():
-            shares = picture.shares(key, BASES, REGIONS, adaptive=True, now_ms=now_ms())
+            shares = picture.shares(key, BASES, health, adaptive=True, now_ms=now_ms())
             if None not in shares.values():
                 shown.append({region: share or 0 for region, share in shares.items()})
         await asyncio.sleep(0.03)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from global_sync.protocol.messages import Beat, Kind, LeaseRecord, Mark, Record, Snapshot, Welcome
 from regional_limiter.model.enforcement import BASE
-from services.granted import Granted
+from services.granted import SAID_MOST, Granted
 
 KEY = "rl:{0}:default/r:k"
 
@@ -69,3 +69,38 @@ def test_a_reader_that_begins_at_a_snapshot_knows_the_shares() -> None:
     granted = fold(snapshot(3, {KEY: {"us": (((1, 7), 1234, 1),)}}), Beat(1, 5, {"us": (1, 4)}))
     assert (granted.share("us", KEY), granted.epoch, granted.beat_ms) == (1234, 1, 1000)
     assert granted.keys() == {KEY}
+
+
+def test_what_is_taken_back_may_still_be_followed_by_who_has_not_been_heard_since() -> None:
+    granted = fold(Mark(1, "x", 0), welcome(1, 1), lease(2, Kind.GROW, 6000), lease(3, Kind.KEEP, 100))
+    assert granted.share("us", KEY) == 100
+    assert granted.most("us", KEY, 2500, since_ms=2_999) == 6000, "read here at 3,000 ms"
+    assert granted.most("us", KEY, 2500, since_ms=3_000) == 100
+
+
+def test_before_its_first_record_a_key_was_at_base_and_may_still_be() -> None:
+    granted = fold(Mark(1, "x", 0), welcome(1, 1), lease(2, Kind.KEEP, 100))
+    assert granted.most("us", KEY, 2500, since_ms=1_999) == 2500
+    assert granted.most("us", "other", 2500, since_ms=0) == 2500
+
+
+def test_a_new_session_ends_what_the_old_one_allowed_only_for_who_is_heard_in_it() -> None:
+    granted = fold(Mark(1, "x", 0), welcome(1, 1), lease(2, Kind.GROW, 6000), welcome(3, 2, {KEY: 700}))
+    assert granted.most("us", KEY, 2500, since_ms=2_000) == 6000
+    assert granted.most("us", KEY, 2500, since_ms=3_000) == 700
+
+
+def test_a_snapshot_names_all_that_may_still_be_followed() -> None:
+    before = (Mark(1, "x", 0), welcome(1, 1), lease(2, Kind.GROW, 6000), lease(3, Kind.KEEP, 100))
+    open_still = {KEY: {"us": (((1, 2), 6000, 1), ((1, 3), 100, 1))}}
+    acknowledged = {KEY: {"us": (((1, 3), 100, 1),)}}
+    assert fold(*before, snapshot(1, open_still)).most("us", KEY, 2500, since_ms=0) == 6000
+    assert fold(*before, snapshot(1, acknowledged)).most("us", KEY, 2500, since_ms=0) == 100
+    assert fold(snapshot(1, open_still)).most("us", KEY, 2500, since_ms=-1) == 6000
+
+
+def test_what_may_be_followed_is_bounded_and_the_largest_stays() -> None:
+    falling = [lease(n, Kind.KEEP, 6000 - n) for n in range(3, 50)]
+    granted = fold(Mark(1, "x", 0), welcome(1, 1), lease(2, Kind.GROW, 6000), *falling)
+    assert granted.most("us", KEY, 2500, since_ms=0) == 6000
+    assert len(granted._regions["us"].leases[KEY]) <= SAID_MOST

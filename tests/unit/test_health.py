@@ -66,6 +66,36 @@ def test_a_late_leader_is_said_with_the_end_of_the_shares() -> None:
     assert time_of_day(NOW_MS + 14_000) in sentence
 
 
+def test_a_leader_that_is_gone_for_long_is_said_with_what_is_true_now_and_no_past_end() -> None:
+    gone = LeaderSeen(3, 55_000)
+    since = time_of_day(NOW_MS - 55_000)
+    (sentence,) = said(Heard(usage(0, 12_000), 500), leader=gone)
+    assert sentence == (
+        f"No word from a leader since {since}: all shares have ended; regions keep to their floors until "
+        f"{time_of_day(NOW_MS + 11_500)} at the latest, then they use their bases."
+    )
+    (sentence,) = said(Heard(usage(0, 0), 500), leader=gone)
+    assert sentence == (
+        f"No word from a leader since {since}: all shares have ended; every region uses its base until there is "
+        "a leader."
+    )
+
+
+def test_before_the_first_leader_a_region_may_still_be_at_its_floor() -> None:
+    (sentence,) = said(Heard(usage(0, 12_000), 500), leader=LeaderSeen(None, None))
+    end = time_of_day(NOW_MS + 11_500)
+    assert sentence == (
+        f"No leader has been heard of yet: regions keep to their floors until {end} at the latest, then they use "
+        "their bases."
+    )
+
+
+def test_a_region_that_is_linked_but_without_a_session_is_said() -> None:
+    assert said(Heard(usage(0, 0), 500)) == ["ap-south is linked but has no session: it uses its base (25.0 %)."]
+    (sentence,) = said(Heard(usage(0, 9_000), 500))
+    assert f"it keeps to its floor until {time_of_day(NOW_MS + 8_500)}, then it uses its base" in sentence
+
+
 def test_without_kafka_here_no_region_is_blamed() -> None:
     health = region_health("ap-south", Heard(usage(), 60_000), None, NOW_MS)
     said = [one.text(time_of_day) for one in sentences([health], LeaderSeen(3, 60_000), 60_000, 4, TIMES, NOW_MS)]
@@ -74,7 +104,7 @@ def test_without_kafka_here_no_region_is_blamed() -> None:
 
 
 def test_points_and_nodes_that_fail_are_named() -> None:
-    points = [{"point": f"r:{n}", "ok": n > 1, "session_left_ms": 1, "consent_left_ms": 1} for n in range(3)]
+    points = [{"point": f"r:{n}", "ok": n > 1, "session_left_ms": 9000, "consent_left_ms": 9000} for n in range(3)]
     probe = RegionProbe((NodeProbe("http://n:1", None), NodeProbe("http://n:2", False)), None, None, NOW_MS)
     texts = said(Heard(usage(points=points), 500), probe)
     assert texts[0].startswith("ap-south: 2 of 3 Redis points not reached (r:0, r:1)")

@@ -669,3 +669,21 @@ async def test_a_domain_that_no_set_could_have_is_refused_and_an_unknown_one_is_
             await limiter.check(replace(check(), domain=domain))
         assert caught.value.field == "domain"
         assert (await limiter.check(replace(check(), domain="unknown"))).reason is Reason.NO_RULE
+
+
+async def test_what_redis_decides_at_the_floor_is_not_counted_as_its_fault(
+    tmp_path: Path,
+) -> None:
+    floor = replace(allow(), share=66, share_kind=ShareKind.FLOOR)
+    store = FakeStore({"a": floor})
+    async with running(store, tmp_path, blob_of(rule("a", scope="global"))) as limiter:
+        assert (await limiter.check(check())).degraded
+        assert limiter.status().degraded == {"floor": 1}
+    assert (store.beats[-1].usage["default/a"].degraded, store.beats[-1].usage["default/a"].at_floor) == (1, 1)
+
+
+async def test_what_is_decided_without_redis_is_not_counted_as_at_the_floor(tmp_path: Path) -> None:
+    store = FakeStore({"a": DOWN})
+    async with running(store, tmp_path, blob_of(rule("a"))) as limiter:
+        assert (await limiter.check(check())).degraded
+    assert (store.beats[-1].usage["default/a"].degraded, store.beats[-1].usage["default/a"].at_floor) == (1, 0)

@@ -1,7 +1,7 @@
 import { html, render, useEffect, useMemo, useReducer, useState } from './vendor/htm-preact-standalone.module.js';
 import { Chart, rateData, rateOptions, regionColour, shareData, shareOptions } from './charts.js';
 import { Feed, seriesName } from './feed.js';
-import { clock, duration, keyName, known, number, percent, rate, NOT_KNOWN } from './format.js';
+import { clock, duration, isHashed, keyName, known, number, percent, rate, NOT_KNOWN } from './format.js';
 
 const OPEN_AT_FIRST = 8; // rules with charts at once; more would keep a small machine busy
 const SPANS = [[60, '1 min'], [180, '3 min'], [300, '5 min']];
@@ -105,8 +105,10 @@ function Region({ region, index }) {
       <${Count} name="nodes" part=${region.nodes.ready} whole=${region.nodes.total} />
       <div><dt>allowed</dt><dd>${rate(region.allowed_per_s)}</dd></div>
       <div><dt>denied</dt><dd>${rate(region.denied_per_s)}</dd></div>
-      ${region.degraded_per_s > 0 && html`<div class="wide"><dt>decided without Redis</dt>
-        <dd class="bad">${rate(region.degraded_per_s)}</dd></div>`}
+      ${region.without_redis_per_s > 0 && html`<div class="wide"><dt>decided without Redis</dt>
+        <dd class="bad">${rate(region.without_redis_per_s)}</dd></div>`}
+      ${region.at_floor_per_s > 0 && html`<div class="wide"><dt>decided at the floor</dt>
+        <dd>${rate(region.at_floor_per_s)}</dd></div>`}
       <${Left} name="session" ms=${region.session_left_ms} wholeMs=${region.session_whole_ms} />
       <${Left} name="consent" ms=${region.consent_left_ms} wholeMs=${region.consent_whole_ms} />
     </dl>
@@ -179,7 +181,9 @@ function GlobalRule({ rule, feed, span, openAtFirst }) {
         ${[...new Set([...keys, ...(picked ? [picked] : [])])].map(
           (name) => html`<option value=${name}>${keyName(name)}</option>`,
         )}
-      </select></label>
+      </select>
+      ${[key, ...keys].some(isHashed) && html` <small class="quiet">#… is a hashed key: so the rule wants it
+        (hash_key), or it is too long to be kept as it is</small>`}</label>
     <div class="pair">
       <figure><figcaption>Shares of the regions</figcaption>
         <${Chart} name=${`s ${identity}`} options=${(width) => shareOptions(width, regions, span)} data=${shares}

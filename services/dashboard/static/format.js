@@ -38,12 +38,14 @@ export function clock(ms) {
 export function keyName(key) {
   const identity = key.replace(/^rl:\{[^}]*\}:[^:]*:/, '');
   if (identity === '') return 'all requests';
-  if (identity.startsWith('#')) return `hashed ${identity.slice(1, 13)}…`;
+  if (identity.startsWith('#')) return `${identity.slice(0, 9)}…`;
   return identity
     .split(',')
     .map((part) => (part === '!' ? '(none)' : safeDecode(part)))
     .join(' · ');
 }
+
+export const isHashed = (key) => /^rl:\{[^}]*\}:[^:]*:#/.test(key);
 
 function safeDecode(text) {
   try {

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from regional_limiter.limiter import ShardStatus
+from regional_limiter.model.decision import ShareKind
 from services.check_api.counts import MAX_SERIES, Counts
 from tests.unit.check_api.fakes import ALLOWED, FakeLimiter, answer_of, call, node_of, rule_verdict
 
@@ -19,9 +21,22 @@ def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
     return found
 
 
+def by_cause(**counts: float) -> list[tuple[dict[str, str], float]]:
+    return [({"cause": cause, "region": "us-east"}, count) for cause, count in counts.items()]
+
+
+async def test_a_check_that_redis_decided_at_the_floor_is_told_apart_from_one_without_redis() -> None:
+    limiter = FakeLimiter(answer_of(rule_verdict(share_kind=ShareKind.FLOOR, share=66), degraded=True))
+    node = node_of(limiter)
+    await call(node, "POST", "/v1/check", b'{"client_key":"a","resource":"b"}')
+    found = samples((await call(node, "GET", "/metrics")).body.decode())
+    assert found["ratelimit_degraded_checks_total"] == by_cause(store=0.0, floor=1.0)
+
+
 async def test_metrics_tell_checks_durations_and_state() -> None:
+    without_redis = rule_verdict()
     limiter = FakeLimiter(
-        answer_of(rule_verdict(), degraded=True),
+        answer_of(replace(without_redis, verdict=replace(without_redis.verdict, degraded=True)), degraded=True),
         degraded={"timeout": 2},
         shards=(ShardStatus("127.0.0.1:7001/1", "closed"), ShardStatus("127.0.0.1:7002/1", "open")),
     )
@@ -35,7 +50,7 @@ async def test_metrics_tell_checks_durations_and_state() -> None:
     assert found["ratelimit_checks_total"] == [
         ({"domain": "shop", "rule": "orders-free", "outcome": "ok", **label}, 3.0)
     ]
-    assert found["ratelimit_degraded_checks_total"] == [(label, 3.0)]
+    assert found["ratelimit_degraded_checks_total"] == by_cause(store=3.0, floor=0.0)
     assert found["ratelimit_degraded_total"] == [({"cause": "timeout", **label}, 2.0)]
     assert found["ratelimit_rules_version"] == [(label, 7.0)]
     assert found["ratelimit_base_version"] == [(label, 4.0)]

@@ -78,6 +78,20 @@ def test_allowed_is_0_and_tells_the_share(node: dict[str, Any]) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        ({"degraded": True, "share": "floor"}, "degraded: decided without the region's Redis"),
+        ({"degraded": False, "share": "floor"}, "degraded: at the floor"),
+    ],
+)
+def test_the_two_causes_of_degraded_are_told_apart(
+    node: dict[str, Any], verdict: dict[str, Any], words: str
+) -> None:
+    node["body"] = {**ANSWER, "degraded": True, "verdicts": [{**ANSWER["verdicts"][0], **verdict}]}  # type: ignore[index]
+    assert words in run()[1]
+
+
 def test_denied_is_1(node: dict[str, Any]) -> None:
     node["body"] = {**ANSWER, "allowed": False, "reason": "limited", "retry_after_ms": 334, "verdicts": []}
     code, out, _ = run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -9,8 +10,13 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+from services.cli import dev
+from services.embedded import Embedded
 
 
 def free_base() -> int:
@@ -38,6 +44,41 @@ def check(base: int) -> dict[str, object]:
     with urllib.request.urlopen(request, timeout=2) as answer:
         found: dict[str, object] = json.load(answer)
         return found
+
+
+async def test_everything_is_loaded_before_anything_keeps_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading stops the process: a point that stands still for longer than the gap loses its variable."""
+    order: list[str] = []
+    listeners: list[socket.socket] = []
+    load, bind = dev._hub_apps, dev.bind
+
+    class Enough(Exception):
+        pass
+
+    async def start(_: Embedded) -> None:
+        order.append("start")
+        raise Enough
+
+    def apps(*arguments: Any) -> Any:
+        made = load(*arguments)
+        order.append("loaded")
+        return made
+
+    def bound(host: str, port: int) -> socket.socket:
+        listeners.append(bind(host, port))
+        return listeners[-1]
+
+    monkeypatch.setattr(dev, "_hub_apps", apps)
+    monkeypatch.setattr(dev, "bind", bound)
+    monkeypatch.setattr(Embedded, "start", start)
+    base = free_base()
+    with pytest.raises(Enough):
+        await dev._serve({}, {"us": base + 1}, base, tmp_path, asyncio.Event())
+    for listener in listeners:
+        listener.close()
+    assert order == ["loaded", "start"]
 
 
 @pytest.mark.timeout(60)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import httpx
 from pydantic import SecretStr
 
+from global_sync.transport.base import RULES
 from global_sync.transport.memory import MemoryHub
 from services.dashboard.app import create_app
 from services.dashboard.stream import SUBSCRIBERS_MOST
@@ -51,6 +52,19 @@ async def test_nothing_outside_of_the_static_files_is_served() -> None:
     async with dashboard() as (client, _):
         assert (await client.get("/static/../app.py")).status_code == 404
         assert (await client.get("/static/%2e%2e/app.py")).status_code == 404
+
+
+async def test_it_is_ready_when_it_knows_the_rules_and_reads_kafka() -> None:
+    async with dashboard(TOKEN) as (client, transport):
+        board = transport.app.state.board  # type: ignore[attr-defined]
+        assert await board.feed.caught_up(RULES, timeout_s=5)
+        assert (await client.get("/readyz")).json() == {"status": "ok"}
+        board.feed.silent_ms = lambda topic: 60_000
+        answer = await client.get("/readyz")
+        assert (answer.status_code, answer.json()["detail"]) == (503, "Kafka does not answer")
+        board.feed.topics[RULES].caught_up.clear()
+        answer = await client.get("/readyz")
+        assert answer.json()["detail"] == "the accepted rules have not been read yet"
 
 
 async def test_with_a_token_a_page_is_opened_once_with_it_and_then_by_its_cookie() -> None:

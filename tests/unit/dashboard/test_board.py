@@ -107,6 +107,12 @@ def test_a_key_is_shown_with_rates_wants_and_the_shares_that_the_log_granted() -
     assert world.board.past("d/g", key("k"))["a"] == [150.0]
 
 
+def _shares(world: World) -> dict[str, int | None]:
+    regions = world.board.picture.health({}, world.now_ms)
+    bases = {"us-east": 5000, "eu-west": 5000}
+    return world.board.picture.shares(key("k"), bases, regions, adaptive=True, now_ms=world.now_ms)
+
+
 def test_a_region_whose_session_and_consent_are_over_is_at_base_and_its_rates_are_not_known() -> None:
     world = World()
     world.rules()
@@ -116,15 +122,11 @@ def test_a_region_whose_session_and_consent_are_over_is_at_base_and_its_rates_ar
         world.usage("eu-west", {key("k"): (50 * second, 0)}, session_ms=2_000)
     world.tick()
     world.now_ms += 9_000
-    shares = world.board.picture.shares(
-        key("k"), {"us-east": 5000, "eu-west": 5000}, ["eu-west"], adaptive=True, now_ms=world.now_ms
-    )
-    assert shares == {"eu-west": 100}, "2 % of the base: the floor while the consent lasts"
+    shares = _shares(world)
+    assert shares["eu-west"] == 100, "2 % of the base: the floor while the consent lasts"
     world.now_ms += 4_000
-    shares = world.board.picture.shares(
-        key("k"), {"us-east": 5000, "eu-west": 5000}, ["eu-west"], adaptive=True, now_ms=world.now_ms
-    )
-    assert shares == {"eu-west": 5000}
+    shares = _shares(world)
+    assert shares["eu-west"] == 5000
     frame = world.tick()
     assert frame["points"]["d/g"]["total"] == {"a": None, "d": None}
     region = frame["status"]["regions"][0]

@@ -67,3 +67,16 @@ def test_a_silent_region_has_no_rate_rather_than_its_last_one() -> None:
 def test_a_key_that_is_published_for_the_first_time_brings_no_burst_from_its_past() -> None:
     rates = fold(usage(1000, 1_000_000), usage(2000, 1_000_000, key="rl:{a}:default/r:x"))
     assert rates.key("us-east", "rl:{a}:default/r:x", 2000) == (0.0, 0.0)
+
+
+def test_decisions_without_redis_and_at_the_floor_are_told_apart() -> None:
+    before, after = usage(1000, 0), usage(3000, 0)
+    before["totals"]["default/r"] = [10, 0, 10, 0, 2, 1]
+    after["totals"]["default/r"] = [30, 0, 30, 0, 20, 15]
+    assert fold(before, after).degraded("us-east", 3000) == (2.0, 7.0)
+
+
+def test_an_agent_of_an_older_version_counts_no_floor() -> None:
+    before, after = usage(1000, 0), usage(2000, 0)
+    after["totals"]["default/r"] = [1, 0, 1, 0, 1]
+    assert fold(before, after).degraded("us-east", 2000) == (1.0, 0.0)
