@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from tests.quiet_collector import quiet_collector
 
 CLI = [sys.executable, "-m", "services.cli.main"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,20 +94,6 @@ def wait_for(true: Callable[[], bool], seconds: float, what: str) -> float:
             raise AssertionError(f"not within {seconds} s: {what}")
         time.sleep(0.1)
     return time.monotonic() - began
-
-
-@contextmanager
-def quiet_collector() -> Iterator[None]:
-    """Leave what this process holds by now out of collections: after a thousand tests one takes 200 ms.
-
-    The load is driven, and answers are timed, in this process.  It is the system's time that is wanted.
-    """
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 @contextmanager

@@ -111,7 +111,10 @@ async def test_of_two_operators_at_once_one_wins_and_the_other_is_told(
         answers = await asyncio.gather(
             *(client.put("/rules/r", json=change, headers={"if-match": etag}) for change in changes)
         )
-        assert sorted(answer.status_code for answer in answers) == [200, 409]
+        # 409: lost in the log; 412: the winner's change was known here already.
+        won, lost = sorted(answer.status_code for answer in answers)
+        assert won == 200
+        assert lost in (409, 412)
         winner = next(answer for answer in answers if answer.status_code == 200).json()
         assert (await client.get("/rules/r")).json()["loaded"]["capacity"] == winner["loaded"]["capacity"]
 
