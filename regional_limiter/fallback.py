@@ -336,7 +336,10 @@ def _part_numbers(held: int, refill: Rate | None, share: int, nodes: int) -> tup
 
 
 def _rate_below(rate: Fraction, capacity: int) -> Rate:
-    """``rate`` (tokens a millisecond) as a bucket of ``capacity`` can hold it: exact, or the next one below."""
+    """``rate`` (tokens a millisecond) as a bucket of ``capacity`` can hold it: exact, or the next one below.
+
+    The slowest rates of all leave 2^53, but not the bytes of a bucket: here no double is at work.
+    """
     exact = Rate(rate.numerator, rate.denominator)
     if exact.period_ms <= _LONGEST_PERIOD_MS and fits_exactly(capacity, exact):
         return exact

@@ -31,7 +31,7 @@ end
 
 local function pack_number(p, time, level, share, rebased)
   local used = p.capacity * p.unit - level
-  if not p.index or share ~= @SHARE_UNITS@ or rebased or used % @SHARE_UNITS@ ~= 0 then return nil end
+  if share ~= @SHARE_UNITS@ or rebased or used % @SHARE_UNITS@ ~= 0 then return nil end
   local high, low = used / @SHARE_UNITS@ * #divisors + p.index, time % NUMBER_TIME_MODULUS
   if high > 9223372036 or (high == 9223372036 and low > 854775807) then return nil end
   return high > 0 and ('%d%09d'):format(high, low) or ('%d'):format(low)
@@ -51,7 +51,7 @@ local function unpack_bucket(state, ms)
 end
 
 local function pack_bucket(p, time, level, share, rebased)
-  if p.numeric then
+  if p.index then
     local number = pack_number(p, time, level, share, rebased)
     if number then return number end
   end
@@ -192,7 +192,7 @@ local gcra = {adaptive = true, examine = bucket.examine, finish = bucket.finish,
 
 function gcra.parse(p, numbers)
   bucket.parse(p, numbers)
-  p.numeric, p.index = true, divisor_index[p.period]
+  p.index = p.whole and divisor_index[p.period]
 end
 
 kinds['3'] = gcra
