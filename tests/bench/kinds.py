@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from time import time_ns
 
@@ -38,6 +39,10 @@ def calls() -> dict[str, BucketCall]:
         "leaky_bucket, queue": call("queue", Algorithm.LEAKY_BUCKET, RATE, queue=True),
         "fixed_window": call("window", Algorithm.FIXED_WINDOW),
         "fixed_window, calendar": call("month", Algorithm.FIXED_WINDOW, calendar=MONTH),
+        "sliding_window_counter": call("counter", Algorithm.SLIDING_WINDOW_COUNTER),
+        "sliding_window_log": call("log", Algorithm.SLIDING_WINDOW_LOG),
+        "sliding_window_log, full": replace(call("full", Algorithm.SLIDING_WINDOW_LOG), capacity=1000),
+        "concurrency": call("slots", Algorithm.CONCURRENCY, lease_ms=60_000, holder="one"),
     }
 
 

@@ -87,7 +87,7 @@ def monthly(limit: int = 10, cost: int = 1) -> BucketCall:
     return replace(window(limit, cost), window_ms=None, calendar=CalendarWindow(CalendarUnit.MONTH, "Asia/Tokyo"))
 
 
-every_kind = pytest.mark.parametrize("make", [bucket, window, sliding, logged, gcra, queue, monthly])
+every_kind = pytest.mark.parametrize("make", [bucket, window, gcra, queue, monthly, sliding, logged])
 
 
 async def remaining(store: Store, call: BucketCall) -> int:

@@ -8,6 +8,7 @@ stored and when it ends must be equal after every step; what must hold of every 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -141,6 +142,48 @@ class Walk:
         assert (verdict.retry_after_ms == 0) == verdict.allowed
         assert (verdict.retry_after_ms is None) == (not verdict.allowed and verdict.reason is not Reason.LIMITED)
         assert verdict.reset_after_ms >= 0
+
+
+class Directed:
+    """One key of one rule at both points, step by step."""
+
+    def __init__(self, server: RedisServer, call: BucketCall) -> None:
+        times = ProtocolTimes()
+        self.call = call
+        self.walk = Walk(call.algorithm, 0, (PythonPoint(times), RedisPoint(server, times)))
+
+    def check(self, passed_ms: int, holder: str = "h") -> tuple[int, int]:
+        """What remains, and how many bytes are stored."""
+        walk = self.walk
+        walk.now_us += passed_ms * 1000
+        walk.points[0].purge(walk.now_us)
+        verdicts = walk.both("check", [replace(self.call, holder=holder)])
+        ours, theirs = (point.states(walk.now_us) for point in walk.points)
+        assert theirs == ours
+        assert isinstance(verdicts, list)
+        ((state, _),) = ours.values()
+        return verdicts[0].remaining, len(state)
+
+
+def test_a_long_log_is_trimmed_alike(server: RedisServer) -> None:
+    """What the random walk never meets: more entries that are over than one charge drops, and one that is not."""
+    log = Directed(server, BucketCall("rl:{tag}:default/rule:a", LOG, 350, None, 3000, 1))
+    for number in range(340):
+        assert log.check(1)[0] == 349 - number
+    assert log.check(2500)[0] == 9
+    remaining, sizes = zip(*(log.check(passed_ms) for passed_ms in (490, 3, 3, 3, 3, 3)), strict=True)
+    assert remaining == (338, 340, 342, 344, 344, 343)
+    assert [size // 12 - 1 for size in sizes] == [242, 143, 44, 6, 6, 7]
+
+
+def test_a_crowd_of_slots_is_trimmed_alike(server: RedisServer) -> None:
+    slots = Directed(server, BucketCall("rl:{tag}:default/rule:a", CONCURRENCY, 300, None, None, 1, lease_ms=3000))
+    for number in range(250):
+        assert slots.check(1, f"dead {number}")[0] == 299 - number
+    assert slots.check(2700, "keeper")[0] == 49
+    remaining, sizes = zip(*(slots.check(300, f"new {number}") for number in range(4)), strict=True)
+    assert remaining == (298, 297, 296, 295)
+    assert [(size - 6) // 19 for size in sizes] == [152, 53, 4, 5]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

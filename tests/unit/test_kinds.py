@@ -28,6 +28,8 @@ CALLS = {
     "fixed_window": BucketCall(KEY, Algorithm.FIXED_WINDOW, 10, None, 60_000, 1),
     "hour": BucketCall(KEY, Algorithm.FIXED_WINDOW, 10, None, None, 1, calendar=HOURLY),
     "day": BucketCall(KEY, Algorithm.FIXED_WINDOW, 10, None, None, 1, calendar=DAILY),
+    "sliding_window_counter": BucketCall(KEY, Algorithm.SLIDING_WINDOW_COUNTER, 10, None, 60_000, 1),
+    "sliding_window_log": BucketCall(KEY, Algorithm.SLIDING_WINDOW_LOG, 10, None, 60_000, 1),
 }
 STATIC = {"sharing": Sharing.STATIC, "regions": 3, "base": 3333, "domain": "default"}
 ACTIONS = st.lists(

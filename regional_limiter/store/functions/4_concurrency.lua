@@ -87,7 +87,6 @@ local function others_end(s, short)
   end
   local ending = end_at(short - 1)
   if s.mine == 0 or s.mine_end > ending then return ending end
-  if s.mine_end == ending and redis.call('ZCOUNT', s.key, '(' .. s.time, ending) - s.mine >= short then return ending end
   return end_at(short - 1 + s.mine)
 end
 
