@@ -182,12 +182,12 @@ async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def talked(kind: type[BoundedHttp], parts: list[bytes]) -> tuple[bytes, bool, list[Check]]:
+async def talked(kind: type[BoundedHttp], parts: list[bytes], patient: bool) -> tuple[bytes, bool, list[Check]]:
     limiter = TellingLimiter()
     node = node_of(limiter, token=TOKEN)
     node._web = elsewhere
     connection = Connection(node, kind)
-    said = await connection.talk(parts)
+    said = await connection.talk(parts, patient=patient)
     closed = connection.transport.closed
     checks = list(limiter.checks)
     await connection.hang_up()
@@ -201,19 +201,20 @@ B = plain(b'{"client_key":"b","resource":"r","cost":2}')
 SLOW_HEAD = plain(A, "/v1/check?x=1").removesuffix(A)
 
 
-@given(conversations(), st.sampled_from([0.0, 60.0]))
-@example([A + B + A], 60.0)
-@example([B + A + b"\x00"], 60.0)
-@example([B + A.replace(b"Host", b"Connection: close\r\nHost") + B], 60.0)
-@example([A.replace(b"Host", b"Expect: 100-continue\r\nHost") + B], 60.0)
-@example([A.replace(b"Host", b"Upgrade: websocket\r\nConnection: Upgrade\r\nHost"), B], 60.0)
-@example([SLOW_HEAD, A, B], 60.0)  # a request within a body is none
-@example([SLOW_HEAD[:60], SLOW_HEAD[60:] + A + B], 60.0)
-@example([A[:20], A[20:] + B[:50], B[50:]], 0.0)
+@given(conversations(), st.sampled_from([0.0, 60.0]), st.booleans())
+@example([A + B + A], 60.0, True)
+@example([B + A + b"\x00"], 60.0, True)
+@example([B + A.replace(b"Host", b"Connection: close\r\nHost") + B], 60.0, True)
+@example([A.replace(b"Host", b"Expect: 100-continue\r\nHost") + B], 60.0, True)
+@example([A.replace(b"Host", b"Upgrade: websocket\r\nConnection: Upgrade\r\nHost"), B], 60.0, True)
+@example([SLOW_HEAD, A, B], 60.0, True)  # a request within a body is none
+@example([SLOW_HEAD.replace(TOKEN.encode(), b"wrong"), A, B], 60.0, True)  # nor after its answer
+@example([SLOW_HEAD[:60], SLOW_HEAD[60:] + A + B], 60.0, True)
+@example([A[:20], A[20:] + B[:50], B[50:]], 0.0, True)
 @settings(max_examples=1500, deadline=None)
-def test_both_paths_say_the_same_to_the_same_bytes(parts: list[bytes], hold_s: float) -> None:
+def test_both_paths_say_the_same_to_the_same_bytes(parts: list[bytes], hold_s: float, patient: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fast_http, "HOLD_S", hold_s)
-        fast = asyncio.run(talked(FastHttp, parts))
-    slow = asyncio.run(talked(BoundedHttp, parts))
+        fast = asyncio.run(talked(FastHttp, parts, patient))
+    slow = asyncio.run(talked(BoundedHttp, parts, patient))
     assert fast == slow
