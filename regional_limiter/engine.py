@@ -71,7 +71,9 @@ def combine(verdicts: Sequence[RuleVerdict]) -> Answer:
     if not verdicts:
         return NO_RULE
     named = verdicts[0]
+    degraded = _is_degraded(named.verdict)
     if len(verdicts) > 1:
+        degraded = any(_is_degraded(item.verdict) for item in verdicts)
         denying = [item for item in verdicts if not item.verdict.allowed]
         # max and min keep the first of equals
         named = max(denying, key=_wait) if denying else min(verdicts, key=_left)
@@ -84,17 +86,13 @@ def combine(verdicts: Sequence[RuleVerdict]) -> Answer:
         0 if verdict.allowed else verdict.retry_after_ms,
         verdict.reset_after_ms,
         named.rule,
-        _is_degraded(verdicts),
+        degraded,
         tuple(verdicts),
     )
 
 
-def _is_degraded(verdicts: Sequence[RuleVerdict]) -> bool:
-    for item in verdicts:
-        verdict = item.verdict
-        if verdict.degraded or verdict.share_kind is _FLOOR:
-            return True
-    return False
+def _is_degraded(verdict: Verdict) -> bool:
+    return verdict.degraded or verdict.share_kind is _FLOOR
 
 
 def _left(item: RuleVerdict) -> int:

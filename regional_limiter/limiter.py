@@ -407,13 +407,14 @@ class Limiter:
         return complete
 
     def _answer(self, plan: Plan, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> Answer:
-        if calls[0].cost > 0:
-            self._count(plan, calls, verdicts)
         told = []
         for step, verdict in zip(plan.steps, verdicts, strict=True):
             rule = step.rule
             told.append(RuleVerdict(rule.id, rule.capacity, verdict, rule.window_ms, step.key_hash, rule.headers))
-        return engine.combine(told)
+        answer = engine.combine(told)
+        if calls[0].cost > 0:
+            self._count(plan, calls, verdicts, answer.allowed)
+        return answer
 
     def _give_back(
         self,
@@ -466,12 +467,11 @@ class Limiter:
             cause = "other"
         self._degraded[cause] = self._degraded.get(cause, 0) + 1
 
-    def _count(self, plan: Plan, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> None:
+    def _count(self, plan: Plan, calls: Sequence[BucketCall], verdicts: Sequence[Verdict], charged: bool) -> None:
         """A rule counts as allowing only what it was charged for: what another rule denied is no use of it.
 
         What was charged before, by the same request, was counted then.
         """
-        charged = len(verdicts) == 1 or all(verdict.allowed for verdict in verdicts)
         for step, call, verdict in zip(plan.steps, calls, verdicts, strict=True):
             if verdict.replayed or (verdict.allowed and not charged and not call.charge_denied):
                 continue
