@@ -6,6 +6,7 @@
 RUN := .venv/bin/python
 ARGS ?=
 TESTS ?= tests
+BENCH ?=
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +37,10 @@ test: setup  ## install what the tests need, and run them
 
 test-unit: setup  ## only the tests that need neither Redis nor Kafka
 	$(RUN) -m pytest tests/unit tests/architecture tests/golden
+
+bench: setup  ## what checks cost, as ratios within one run (BENCH=http_checks: only that)
+	@$(RUN) -m infra.install redis
+	@$(RUN) -m tests.bench $(BENCH)
 
 check: setup  ## lint, format and types: what CI runs before the tests
 	.venv/bin/ruff check .

@@ -83,9 +83,10 @@ def combine(verdicts: Sequence[RuleVerdict]) -> Answer:
     if not verdicts:
         return NO_RULE
     named = verdicts[0]
-    wait_ms = named.verdict.wait_ms
+    wait_ms, degraded = named.verdict.wait_ms, _is_degraded(named.verdict)
     if len(verdicts) > 1:
         wait_ms = max(item.verdict.wait_ms for item in verdicts)
+        degraded = any(_is_degraded(item.verdict) for item in verdicts)
         denying = [item for item in verdicts if not item.verdict.allowed]
         # max and min keep the first of equals
         named = max(denying, key=_wait) if denying else min(verdicts, key=_left)
@@ -98,18 +99,14 @@ def combine(verdicts: Sequence[RuleVerdict]) -> Answer:
         0 if verdict.allowed else verdict.retry_after_ms,
         verdict.reset_after_ms,
         named.rule,
-        _is_degraded(verdicts),
+        degraded,
         tuple(verdicts),
         wait_ms if verdict.allowed else 0,
     )
 
 
-def _is_degraded(verdicts: Sequence[RuleVerdict]) -> bool:
-    for item in verdicts:
-        verdict = item.verdict
-        if verdict.degraded or verdict.share_kind is _FLOOR:
-            return True
-    return False
+def _is_degraded(verdict: Verdict) -> bool:
+    return verdict.degraded or verdict.share_kind is _FLOOR
 
 
 def _left(item: RuleVerdict) -> int:

@@ -420,15 +420,16 @@ class Limiter:
         return plan.answer_without_store()
 
     def _answer(self, plan: Plan, cost: int, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> Answer:
-        if cost > 0:
-            self._count(plan, calls, verdicts)
-            if plan.unlimited and all(verdict.allowed for verdict in verdicts):
-                self._count_unlimited(plan, cost)
         told = []
         for step, verdict in zip(plan.steps, verdicts, strict=True):
             rule = step.rule
             told.append(RuleVerdict(rule.id, rule.capacity, verdict, rule.window_ms, step.key_hash, rule.headers))
-        return engine.combine(told)
+        answer = engine.combine(told)
+        if cost > 0:
+            self._count(plan, calls, verdicts, answer.allowed)
+            if answer.allowed and plan.unlimited:
+                self._count_unlimited(plan, cost)
+        return answer
 
     def _give_back(
         self,
@@ -485,12 +486,11 @@ class Limiter:
         for step in plan.unlimited:
             self._rule_totals.add(step.name, allowed=True, cost=step.cost_of(cost), degraded=False)
 
-    def _count(self, plan: Plan, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> None:
+    def _count(self, plan: Plan, calls: Sequence[BucketCall], verdicts: Sequence[Verdict], charged: bool) -> None:
         """A rule counts as allowing only what it was charged for: what another rule denied is no use of it.
 
         What was charged before, by the same request, was counted then.
         """
-        charged = len(verdicts) == 1 or all(verdict.allowed for verdict in verdicts)
         for step, call, verdict in zip(plan.steps, calls, verdicts, strict=True):
             if verdict.replayed or (verdict.allowed and not charged and not call.charge_denied):
                 continue

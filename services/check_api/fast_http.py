@@ -90,7 +90,6 @@ class FastHttp(BoundedHttp):
         self._asked: deque[_Asked] = deque()
         self._slow = False
         self._in_message = False
-        self._upgraded = False
         self._blocked = False
         self._held = b""
         self._hold_timer: asyncio.TimerHandle | None = None
@@ -212,17 +211,12 @@ class FastHttp(BoundedHttp):
         super().data_received(data)
 
     def _is_slow(self) -> bool:
-        """Whether the slow path is in the middle of something."""
-        return self._upgraded or self._in_message or self._last_words is not None or self._is_answering()
+        """Whether the slow path is in the middle of something: a request may be answered before it is whole."""
+        return self._in_message or self._last_words is not None or self._is_answering()
 
     def on_message_begin(self) -> None:
         self._in_message = True
         super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        # After that, the parser takes nothing on this connection for a request.
-        self._upgraded = self._upgraded or self.parser.should_upgrade()
-        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._in_message = False

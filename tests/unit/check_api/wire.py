@@ -73,9 +73,14 @@ class Connection:
         if not self.transport.closed:
             self.protocol.data_received(data)
 
-    async def talk(self, parts: Sequence[bytes]) -> bytes:
-        """Send each part when reading is not paused, and wait until nothing more is said."""
+    async def talk(self, parts: Sequence[bytes], *, patient: bool = False) -> bytes:
+        """Send each part when reading is not paused, and wait until nothing more is said.
+
+        ``patient``: wait so after each part.
+        """
         for part in parts:
+            if patient:
+                await self.quiet()
             for _ in range(QUIET_TURNS):
                 if not self.transport.paused:
                     break
