@@ -57,7 +57,9 @@ class Rules:
         }
         if self.algorithm in BUCKETS:
             self.numbers["refill"] = rate
-        elif random.random() < 0.5:
+        elif self.algorithm is Algorithm.CONCURRENCY:
+            self.numbers["lease_ms"] = random.choice((1000, 30_000))
+        elif self.algorithm is not Algorithm.FIXED_WINDOW or random.random() < 0.5:
             self.numbers["window_ms"] = random.choice((1000, 3000, 60_000))
         else:
             self.numbers["calendar"] = CalendarWindow(random.choice(tuple(CalendarUnit)), random.choice(ZONES))
@@ -80,6 +82,7 @@ class Rules:
             domain=random.choice(("default", "default", "default", "other")),
             base_version=base[0],
             base=base[1],
+            holder=random.choice("uvwxyz") if self.algorithm is Algorithm.CONCURRENCY else "",
             **fields,  # type: ignore[arg-type]
         )
 
