@@ -18,6 +18,12 @@ FLOOR_PER_MILLE = 20
 LARGEST_EXACT_INTEGER = 2**53
 """Lua numbers are doubles: every integer below this is exact in both implementations."""
 
+ADAPTIVE_SLOT_MS = 50
+"""Token leases of adaptive rules end on multiples of this (see ``algorithms/token_lease.py``)."""
+
+TOKEN_LEASE_US_MOST = 2 * ADAPTIVE_SLOT_MS * 1000
+"""No token that was leased under a share is spent later than this after the share has ended."""
+
 
 def floor_of(base: int) -> int:
     """The floor of a base: what a region may use when nothing better is known while its base may be lent."""

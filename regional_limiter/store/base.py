@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
-from regional_limiter.model.decision import Verdict
+from regional_limiter.model.decision import ShareKind, Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.rule import Algorithm, Rate
 
@@ -58,6 +58,35 @@ class BucketCall:
     domain: str = ""
     base_version: int = 0
     base: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedLease:
+    """A token lease that a node gives back: ``tokens`` that would be out until ``edge_ms``, of them ``unspent``."""
+
+    edge_ms: int
+    tokens: int
+    unspent: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLease:
+    """What a node was given of a bucket to spend without asking, and the bucket as that left it.
+
+    ``tokens`` 0: nothing was given.  They may be spent for ``ends_in_us`` from *before the call was sent*, and come
+    back until ``edge_ms`` of the store's clock.  ``credited``: the unspent tokens that the bucket took back.
+    """
+
+    tokens: int
+    edge_ms: int
+    ends_in_us: int
+    credited: int
+    remaining: int
+    reset_after_ms: int
+    share: int
+    share_kind: ShareKind
+    session_left_us: int
+    consent_left_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +177,13 @@ class CheckStore(Protocol):
         With ``request_id`` a bucket is given back once, and never more than this request charged it within the
         last 60 s: nothing for a request that is not known.  ``calls`` are then those of its check in their order,
         with cost 0 for what keeps its charge.  When nothing of a charge is left, the same request is decided anew.
+        """
+        ...
+
+    async def lease(self, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
+        """Take back what is ``returned`` of earlier leases, then give at most ``want`` tokens (0: only return).
+
+        For token buckets; see ``algorithms/token_lease.py`` for how much is given, and for which buckets nothing.
         """
         ...
 
