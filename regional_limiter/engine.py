@@ -12,7 +12,7 @@ from dataclasses import replace
 from regional_limiter.model.decision import Answer, Reason, RuleVerdict, ShareKind, Verdict
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import region_capacity
-from regional_limiter.store.base import BucketCall
+from regional_limiter.store.base import BucketCall, Sharing
 
 CALLS_AT_ONCE = 16
 """Rules that one store call decides; more of one tag are split, and behave as if their tags differed."""
@@ -56,7 +56,8 @@ def to_give_back(
 
 def given_back(call: BucketCall, verdict: Verdict) -> Verdict:
     """The verdict after its charge has been given back."""
-    held = region_capacity(call.capacity, verdict.share, call.regions) if call.regions > 1 else call.capacity
+    adaptive = call.sharing is Sharing.ADAPTIVE
+    held = region_capacity(call.capacity, verdict.share, call.regions) if adaptive else call.part
     return replace(verdict, remaining=max(verdict.remaining, min(verdict.remaining + call.cost, held)))
 
 
@@ -85,6 +86,7 @@ def combine(verdicts: Sequence[RuleVerdict]) -> Answer:
         rule=named.rule,
         degraded=any(item.verdict.degraded or item.verdict.share_kind is ShareKind.FLOOR for item in verdicts),
         verdicts=tuple(verdicts),
+        wait_ms=max(item.verdict.wait_ms for item in verdicts) if verdict.allowed else 0,
     )
 
 

@@ -14,8 +14,12 @@ from __future__ import annotations
 from regional_limiter.algorithms.outcome import RETRY_FOR_LARGER_SHARE_MS, STEP_KEPT_MS, Ending, Outcome
 from regional_limiter.model.decision import Reason, Verdict
 from regional_limiter.model.enforcement import ShareInForce
-from regional_limiter.model.share import region_capacity
 from regional_limiter.store.base import BucketCall
+
+
+def numbers(call: BucketCall, now_ms: int) -> tuple[int, ...]:
+    """What the function library has to know of the rule: how long a window is."""
+    return (_window_ms(call),)
 
 
 def storage_key(call: BucketCall, now_ms: int) -> str:
@@ -27,12 +31,12 @@ def decide(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: i
     """What a check of ``call.cost`` does to the count of the present window."""
     count = int(state) if state is not None else 0
     left_ms = _left_ms(call, now_ms)
-    top = region_capacity(call.capacity, share.share, call.regions)
+    top = call.part
     cost = call.cost
     reason = Reason.OK
     if call.capacity == 0:
         reason = Reason.ZERO_LIMIT
-    elif cost > region_capacity(call.capacity, call.largest_share, call.regions):
+    elif cost > call.largest:
         reason = Reason.EXCEEDS_CAPACITY
     elif cost and count + cost > top:
         reason = Reason.LIMITED
@@ -52,7 +56,7 @@ def give_back(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms
         return None
     count = max(0, int(state) - call.cost)
     left_ms = _left_ms(call, now_ms)
-    top = region_capacity(call.capacity, share.share, call.regions)
+    top = call.part
     verdict = _verdict(call, share, Reason.OK, top, count, left_ms)
     return Ending(verdict, str(count).encode(), left_ms + STEP_KEPT_MS)
 

@@ -16,20 +16,33 @@ from regional_limiter.store.base import BucketCall, Sharing
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """``decide`` and ``give_back`` take (state or None, call, share in force, now_ms); see the modules."""
+    """``decide`` and ``give_back`` take (state or None, call, share in force, now_ms); see the modules.
 
+    ``number`` is the kind's name in the function library, and ``numbers(call, now_ms)`` what that has to know of
+    the rule beside what all kinds have.  ``adaptive``: can follow a moving share; the others count in whole units.
+    ``holder``: the library is told who asks.
+    """
+
+    number: int
+    numbers: Callable[[BucketCall, int], tuple[int, ...]]
     storage_key: Callable[[BucketCall, int], str]
     decide: Callable[[bytes | None, BucketCall, ShareInForce, int], Outcome]
     give_back: Callable[[bytes | None, BucketCall, ShareInForce, int], Ending | None]
-    adaptive: bool
+    adaptive: bool = False
+    holder: bool = False
 
 
 ALGORITHMS: Mapping[Algorithm, Functions] = {
     Algorithm.TOKEN_BUCKET: Functions(
-        token_bucket.storage_key, token_bucket.decide, token_bucket.give_back, adaptive=True
+        1,
+        token_bucket.numbers,
+        token_bucket.storage_key,
+        token_bucket.decide,
+        token_bucket.give_back,
+        adaptive=True,
     ),
     Algorithm.FIXED_WINDOW: Functions(
-        fixed_window.storage_key, fixed_window.decide, fixed_window.give_back, adaptive=False
+        2, fixed_window.numbers, fixed_window.storage_key, fixed_window.decide, fixed_window.give_back
     ),
 }
 

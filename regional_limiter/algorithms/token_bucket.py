@@ -67,6 +67,13 @@ def fits_exactly(capacity: int, refill: Rate) -> bool:
     return (2 * capacity * refill.period_ms + refill.tokens) * SHARE_UNITS < LARGEST_EXACT_INTEGER
 
 
+def numbers(call: BucketCall, now_ms: int) -> tuple[int, ...]:
+    """What the function library has to know of the rule: its rate."""
+    if call.refill is None:
+        raise ValueError(f"a {call.algorithm} needs a refill")
+    return call.refill.tokens, call.refill.period_ms
+
+
 def storage_key(call: BucketCall, now_ms: int) -> str:
     """Where the bucket is stored: under its own key."""
     return call.key
@@ -78,7 +85,7 @@ def decide(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: i
     cost = call.cost
     if call.capacity == 0:
         return _refused(looked, share, Reason.ZERO_LIMIT)
-    if cost > region_capacity(call.capacity, call.largest_share, call.regions):
+    if cost > call.largest:
         return _refused(looked, share, Reason.EXCEEDS_CAPACITY)
     if cost == 0:
         ending = Ending(_verdict(looked, share, 0, True, Reason.OK))
@@ -108,9 +115,7 @@ def give_back(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms
 
 def look(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: int) -> Looked:
     """The bucket as of now, by every share that was in force since it was stored.  ``state`` None: no key."""
-    if call.refill is None:
-        raise ValueError("a token bucket needs a refill")
-    tokens, period_ms = call.refill.tokens, call.refill.period_ms
+    tokens, period_ms = numbers(call, now_ms)
     unit = period_ms * SHARE_UNITS
     v = share.share
     top = region_capacity(call.capacity, v, call.regions) * unit

@@ -45,6 +45,7 @@ class Verdict:
     ``remaining``: tokens that this region could allow now, rounded down, in [0, capacity].
     ``retry_after_ms``: 0 when allowed; None when waiting does not help.
     ``reset_after_ms``: until the bucket is full again, or its window ends.
+    ``wait_ms``: until it is this request's turn (only of a queue, and only when allowed).
     ``share``: the share that decided (10,000 for region scope); ``session_left_us`` and ``consent_left_us``
     are counted from the store's reading of its clock (0 when not alive).
     ``replayed``: the answer that the same request already had; charged, and counted, then.
@@ -61,6 +62,7 @@ class Verdict:
     consent_left_us: int = 0
     degraded: bool = False
     replayed: bool = False
+    wait_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,10 @@ class RuleVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The combined answer of a check.  ``named`` is the tightest rule, None when no rule matched."""
+    """The combined answer of a check.  ``rule`` is the tightest one, None when no rule matched.
+
+    ``wait_ms``: how long an allowed request should be held back, for the slowest of its queues.
+    """
 
     allowed: bool
     reason: Reason
@@ -88,3 +93,4 @@ class Answer:
     rule: str | None
     degraded: bool
     verdicts: tuple[RuleVerdict, ...] = field(default=())
+    wait_ms: int = 0

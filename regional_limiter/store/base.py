@@ -18,7 +18,8 @@ from typing import Protocol
 
 from regional_limiter.model.decision import ShareKind, Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
-from regional_limiter.model.rule import Algorithm, Rate
+from regional_limiter.model.rule import Algorithm, CalendarWindow, Rate
+from regional_limiter.model.share import SHARE_UNITS, region_capacity
 
 RECORD_MS = 60_000
 """How long the answer to a ``request_id``, and what it charged, are remembered."""
@@ -42,7 +43,13 @@ class BucketCall:
 
     ``regions``: how many regions share the limit (1 for region scope).  ``largest_share``: the most that this
     region can come to hold; a cost above what it allows is ``exceeds_capacity``.  ``base`` as of
-    ``base_version`` is this region's number for ``domain``.  ``cost`` 0 peeks: changes nothing.
+    ``base_version`` is this region's number for ``domain``; ``extra``: what rounding down leaves to this region
+    of a static limit that counts in whole units.  ``cost`` 0 peeks: changes nothing.
+
+    By kind: ``refill`` of the buckets, ``queue`` of a leaky bucket; ``window_ms`` of the windows, or ``calendar``
+    of a fixed window; ``lease_ms`` and ``holder`` (who takes or releases; "" elsewhere) of concurrency.
+
+    ``packed`` is the store's memory of how this call is written for it, and no part of what is asked.
     """
 
     key: str
@@ -54,10 +61,28 @@ class BucketCall:
     charge_denied: bool = False
     sharing: Sharing = Sharing.WHOLE
     regions: int = 1
-    largest_share: int = 10_000
+    largest_share: int = SHARE_UNITS
     domain: str = ""
     base_version: int = 0
-    base: int = 10_000
+    base: int = SHARE_UNITS
+    extra: int = 0
+    queue: bool = False
+    calendar: CalendarWindow | None = None
+    lease_ms: int | None = None
+    holder: str = ""
+    packed: bytes = field(default=b"", init=False, compare=False, repr=False)
+
+    @property
+    def part(self) -> int:
+        """What this region may allow of a limit that follows no moving share."""
+        if self.sharing is Sharing.WHOLE:
+            return self.capacity
+        return region_capacity(self.capacity, self.base, self.regions) + self.extra
+
+    @property
+    def largest(self) -> int:
+        """The largest cost that can ever pass here."""
+        return region_capacity(self.capacity, self.largest_share, self.regions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import blake2b
 from importlib import resources
 
@@ -24,10 +23,10 @@ from regional_limiter.algorithms.outcome import (
     SHARE_ZERO_RESET_MS,
     STEP_KEPT_MS,
 )
+from regional_limiter.algorithms.registry import ALGORITHMS, functions_of
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.enforcement import LEASES_KEPT, MAX_DOMAINS, MAX_LEASES, Write, WriteReply
 from regional_limiter.model.keys import tag_of
-from regional_limiter.model.rule import Algorithm, Rate
 from regional_limiter.model.share import FLOOR_PER_MILLE, LARGEST_EXACT_INTEGER, SHARE_UNITS, ProtocolTimes
 from regional_limiter.store.base import (
     BEAT_YOUNG_US,
@@ -39,13 +38,20 @@ from regional_limiter.store.base import (
     BucketCall,
     Collected,
     NodeBeat,
-    Sharing,
     TouchReply,
 )
 
 FUNCTIONS = ("check", "refund", "touch", "offer", "collect", "write", "publish_rules", "fetch_rules")
 
-PARTS = ("1_head.lua", "2_shares.lua", "3_limits.lua", "4_checks.lua", "5_nodes_and_agent.lua")
+PARTS = (
+    "1_head.lua",
+    "2_shares.lua",
+    "3_limits.lua",
+    "4_bucket.lua",
+    "4_fixed_window.lua",
+    "5_checks.lua",
+    "6_nodes_and_agent.lua",
+)
 """The text, in order: a later part uses the locals of the earlier ones."""
 
 Encoded = tuple[list[bytes], list[bytes]]
@@ -142,45 +148,18 @@ _SHARE_KINDS = tuple(ShareKind(number) for number in range(4))
 _VERDICT_FIELDS = 9
 
 
-@lru_cache(maxsize=8192)
-def _limit(
-    algorithm: Algorithm,
-    capacity: int,
-    refill: Rate | None,
-    window_ms: int | None,
-    charge_denied: bool,
-    sharing: Sharing,
-    regions: int,
-    largest_share: int,
-    base_version: int,
-    base: int,
-    domain: str,
-) -> bytes:
-    if algorithm is Algorithm.TOKEN_BUCKET and refill is not None:
-        numbers = f"1 {capacity} {refill.tokens} {refill.period_ms}"
-    elif algorithm is Algorithm.FIXED_WINDOW and window_ms and sharing is not Sharing.ADAPTIVE:
-        numbers = f"2 {capacity} {window_ms} 0"
-    else:
-        raise ValueError(f"{algorithm} cannot be decided with these numbers and {sharing.name.lower()} shares")
-    sharing_text = f"{int(charge_denied)} {int(sharing)} {regions} {largest_share} {base_version} {base} {domain}"
-    return f"{numbers} {sharing_text}".encode()
-
-
-def limit_of(call: BucketCall) -> bytes:
-    """The LIMIT argument of a call: the same bytes for every call of a rule."""
-    return _limit(
-        call.algorithm,
-        call.capacity,
-        call.refill,
-        call.window_ms,
-        call.charge_denied,
-        call.sharing,
-        call.regions,
-        call.largest_share,
-        call.base_version,
-        call.base,
-        call.domain,
-    )
+def limit_of(call: BucketCall, now_ms: int) -> bytes:
+    """The LIMIT argument of a call: the same bytes for every call of a rule (for the time of a calendar window)."""
+    if call.packed:
+        return call.packed
+    functions = functions_of(call)
+    numbers = ",".join(map(str, functions.numbers(call, now_ms)))
+    shares = f"{int(call.sharing)} {call.regions} {call.largest_share} {call.base_version} {call.base} {call.extra}"
+    text = f"{functions.number} {call.capacity} {numbers} {int(call.charge_denied)} {shares} {call.domain}"
+    packed = text.encode()
+    if call.calendar is None:
+        object.__setattr__(call, "packed", packed)
+    return packed
 
 
 def record_key(calls: Sequence[BucketCall], request_id: str) -> str:
@@ -195,9 +174,9 @@ def charge_key(call: BucketCall, request_id: str) -> str:
     return f"rl:{{{tag_of(call.key)}}}:#h:{blake2b(text.encode(), digest_size=12).hexdigest()}"
 
 
-def encode_check(calls: Sequence[BucketCall], request_id: str | None = None) -> Encoded:
-    """Keys must differ and share one hash tag."""
-    keys, arguments = _encode_calls(calls)
+def encode_check(calls: Sequence[BucketCall], request_id: str | None = None, now_ms: int = 0) -> Encoded:
+    """Keys must differ and share one hash tag.  ``now_ms`` is the caller's clock, for calendar windows only."""
+    keys, arguments = _encode_calls(calls, now_ms)
     if request_id is not None:
         keys += _records_of(calls, request_id)
     return keys, arguments
@@ -209,21 +188,22 @@ def decode_check(reply: Sequence[int]) -> list[Verdict]:
             allowed=reply[at] % 2 == 1,
             reason=_REASONS[reply[at + 1]],
             remaining=reply[at + 2],
-            retry_after_ms=None if reply[at + 3] < 0 else reply[at + 3],
+            retry_after_ms=0 if reply[at] % 2 else None if reply[at + 3] < 0 else reply[at + 3],
             reset_after_ms=reply[at + 4],
             share=reply[at + 5],
             share_kind=_SHARE_KINDS[reply[at + 6]],
             session_left_us=reply[at + 7],
             consent_left_us=reply[at + 8],
             replayed=reply[at] >= 2,
+            wait_ms=reply[at + 3] if reply[at] % 2 else 0,
         )
         for at in range(0, len(reply), _VERDICT_FIELDS)
     ]
 
 
-def encode_refund(calls: Sequence[BucketCall], request_id: str | None = None) -> Encoded:
+def encode_refund(calls: Sequence[BucketCall], request_id: str | None = None, now_ms: int = 0) -> Encoded:
     """With ``request_id``: the calls of its check, in the same order; cost 0 for what keeps its charge."""
-    return encode_check(calls, request_id)
+    return encode_check(calls, request_id, now_ms)
 
 
 def _records_of(calls: Sequence[BucketCall], request_id: str) -> list[bytes]:
@@ -236,18 +216,18 @@ def decode_refund(reply: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(reply[::2], reply[1::2], strict=True))
 
 
-def _encode_calls(calls: Sequence[BucketCall]) -> Encoded:
-    if len(calls) == 1:
-        call = calls[0]
-        return [call.key.encode()], [b"1", b"%d" % call.cost, limit_of(call)]
+def _encode_calls(calls: Sequence[BucketCall], now_ms: int) -> Encoded:
     keys = [call.key.encode() for call in calls]
-    if len(set(keys)) != len(keys):
+    if len(keys) > 1 and len(set(keys)) != len(keys):
         raise ValueError("one bucket twice in one call")
     arguments = [b"%d" % len(calls)]
+    holders: list[bytes] = []
     for call in calls:
         arguments.append(b"%d" % call.cost)
-        arguments.append(limit_of(call))
-    return keys, arguments
+        arguments.append(limit_of(call, now_ms))
+        if ALGORITHMS[call.algorithm].holder:
+            holders.append(call.holder.encode())
+    return keys, arguments + holders if holders else arguments
 
 
 # ---- nodes

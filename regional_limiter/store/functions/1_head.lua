@@ -4,15 +4,19 @@
 -- with the same sequences.  Built by regional_limiter/store/library.py, which also has every wire in Python.
 --
 -- The wire.  Every function's name ends in _@VERSION@.  All numbers are decimal strings in, integers out.
--- LIMIT is one string: "kind capacity a b charge_denied sharing regions largest_share base_version base domain":
---   kind 1 token bucket (a tokens, b period_ms), 2 fixed window (a window_ms, b 0); sharing 0 whole, 1 static,
---   2 adaptive.  It is the same for every call of a rule, so it is parsed once and remembered.
--- VERDICT is nine integers: allowed (0 no, 1 yes; 2 more in an answer that is given again), reason (0 ok, 1 limited, 2 exceeds_capacity, 3 zero_limit), remaining,
---   retry_after_ms (-1: waiting does not help), reset_after_ms, share, share kind (0 whole, 1 lease, 2 base,
---   3 floor), session left in us, consent left in us.
+-- LIMIT is one string:
+--   "kind capacity numbers charge_denied sharing regions largest_share base_version base extra domain"
+--   kind and its numbers, joined by commas: 1 token bucket (tokens, period_ms), 2 fixed window (window_ms); sharing
+--   0 whole, 1 static, 2 adaptive.  It is the same for every call of a rule, so it is parsed once and remembered.
+-- VERDICT is nine integers: allowed (0 no, 1 yes; 2 more in an answer that is given again), reason (0 ok, 1 limited,
+--   2 exceeds_capacity, 3 zero_limit), remaining, wait in ms (denied: until it is worth to ask again, -1 never;
+--   allowed: until it is this request's turn), reset_after_ms, share, share kind (0 whole, 1 lease, 2 base, 3 floor),
+--   session left in us, consent left in us.
+-- HOLDER: who takes or gives back, one for each rule of a kind that has holders, in their order.
 --
--- check          keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n   -> VERDICT x n
--- refund         keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n   -> given back, remaining (x n)
+-- check          keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER..   -> VERDICT x n
+-- refund         keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER..
+--                                                                  -> given back, remaining (x n)
 -- touch          no keys   args node, beat blob                 -> time_us, rules_version, base_version,
 --                                                                  nodes younger than 5 s, consent_left_us,
 --                                                                  m, (domain, base) x m
@@ -25,7 +29,8 @@
 -- fetch_rules    no keys   args -                               -> version (-1: none), blob
 --
 -- RECORD holds a check's answer for 60 s, CHARGE what of its cost may still be given back ("cost window": into the
--- window of that number only); both carry the hash tag of the buckets.  A fixed window is stored under BUCKET:<number of the window>, in the same slot.
+-- window of that number only); both carry the hash tag of the buckets.  A kind
+-- with windows stores each under BUCKET:<which window>, in the same slot.
 
 local GAP_US, CONSENT_US = @GAP_US@, @CONSENT_US@
 local BASE, FLOOR, DEFAULT = -1, -2, -3

@@ -1,11 +1,16 @@
--- ---------------------------------------------------------------- limits
+-- ---------------------------------------------------------------- limits and their kinds
+
+-- The number that begins a LIMIT -> a kind, one file each.  p is the parsed LIMIT, s what one call has seen:
+--   parse(p, numbers)             takes the kind's own numbers out of the LIMIT; once for each LIMIT
+--   examine(s, p, key, cost, ms)  -> price, held: allowed if price <= held.  Reads only, and leaves in s what it saw
+--   finish(s, p, charge)          -> remaining, wait, reset.  s.reason is known; writes, and charges if it is told to
+--   give_back(s, p, key, cost, ms)  -> remaining.  Writes
+--   window(p, ms)                 (if the kind has it) -> which window ms lies in: a refund reaches no other
+-- and of flags: adaptive (follows a moving share), holder (each call has one more argument).
+local kinds = {}
 
 local limits, limits_held = {}, 0 -- a memory of parsed strings only; nothing of the protocol
-
-local function size_index(value, a, b, c)
-  if value < a then return 0 elseif value < b then return 1 elseif value < c then return 2 end
-  return 3
-end
+local OK, LIMITED, EXCEEDS_CAPACITY, ZERO_LIMIT = 0, 1, 2, 3
 
 local function region_capacity(capacity, share, regions)
   if share <= 0 or capacity <= 0 then return 0 end
@@ -16,129 +21,21 @@ end
 local function limit_of(text)
   local p = limits[text]
   if p then return p end
-  local kind, capacity, a, b, charge_denied, sharing, regions, largest, base_version, base, domain =
-    text:match('^(%d+) (%d+) (%d+) (%d+) (%d) (%d) (%d+) (%d+) (%d+) (%d+) (.*)$')
-  if not kind then error('APPORTION a limit that cannot be read: ' .. text) end
+  local kind, capacity, numbers, charge_denied, sharing, regions, largest, base_version, base, extra, domain =
+    text:match('^(%d+) (%d+) (%S+) (%d) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  if not kind or not kinds[kind] then error('APPORTION a limit that cannot be read: ' .. text) end
   p = {
-    window = kind == '2', capacity = tonumber(capacity), tokens = tonumber(a), period = tonumber(b),
+    kind = kinds[kind], capacity = tonumber(capacity),
     charge_denied = charge_denied == '1', whole = sharing == '0', adaptive = sharing == '2',
     regions = tonumber(regions), base_version = tonumber(base_version), base = tonumber(base), domain = domain,
   }
-  if p.window and p.adaptive then error('APPORTION a fixed window cannot be adaptive') end
-  p.window_ms = p.tokens
-  p.unit = p.period * @SHARE_UNITS@
+  if p.adaptive and not p.kind.adaptive then error('APPORTION a kind that cannot be adaptive: ' .. text) end
   p.largest = region_capacity(p.capacity, tonumber(largest), p.regions)
-  p.head = size_index(p.capacity, 256, 65536, 16777216) * 16 + size_index(p.period, 256, 65536, 16777216) * 4
+  p.part = p.whole and p.capacity or region_capacity(p.capacity, p.base, p.regions) + tonumber(extra)
+  local own = {}
+  for number in numbers:gmatch('%d+') do own[#own + 1] = tonumber(number) end
+  p.kind.parse(p, own)
   if limits_held >= LIMITS_REMEMBERED then limits, limits_held = {}, 0 end
   limits[text], limits_held = p, limits_held + 1
   return p
-end
-
--- ---------------------------------------------------------------- token bucket
-
-local function nearest(stored, ms)
-  local behind = (ms - stored) % 1099511627776
-  if behind < 549755813888 then return ms - behind end
-  return ms - behind + 1099511627776
-end
-
-local function accrued(level, elapsed, per_ms, top)
-  if level >= top then return top end
-  if elapsed <= 0 or per_ms == 0 then return level end
-  if elapsed >= ceil((top - level) / per_ms) then return top end
-  return level + elapsed * per_ms
-end
-
--- The layout of a packed bucket and its conversions: regional_limiter/algorithms/bucket_state.py.
--- time, level, capacity, period, share, rebased (nil: never); nil: written by a version that this one cannot read
-local function unpack_bucket(state, ms)
-  local format = formats[byte(state, 1)]
-  if not format or lengths[byte(state, 1)] ~= #state then return nil end
-  local head, time, capacity, period, level, share, rebased = unpack_fields(format, state)
-  if head < 128 then return nearest(time, ms), level * @SHARE_UNITS@, capacity, period, @SHARE_UNITS@, nil end
-  if head < 192 then return nearest(time, ms), level, capacity, period, share, nil end
-  return nearest(time, ms), level, capacity, period, share, nearest(rebased, ms)
-end
-
-local function pack_bucket(p, time, level, share, rebased)
-  local layout = 128
-  if rebased then
-    layout = 192
-  elseif share == @SHARE_UNITS@ and level % @SHARE_UNITS@ == 0 then
-    layout, level = 64, level / @SHARE_UNITS@
-  end
-  local head = layout + p.head + size_index(level >= 0 and level or -level - 1, 32768, 8388608, 2147483648)
-  time = time % 1099511627776
-  if layout == 64 then return pack(formats[head], head, time, p.capacity, p.period, level) end
-  if layout == 128 then return pack(formats[head], head, time, p.capacity, p.period, level, share) end
-  return pack(formats[head], head, time, p.capacity, p.period, level, share, rebased % 1099511627776)
-end
-
-local function converted(p, level, capacity, period, share)
-  local used = region_capacity(capacity, share, p.regions) * period * @SHARE_UNITS@ - level
-  if period ~= p.period then
-    local tokens = floor(used / (period * @SHARE_UNITS@))
-    used = tokens * p.unit + ceil((used - tokens * period * @SHARE_UNITS@) / period) * p.period
-  end
-  return max(region_capacity(p.capacity, share, p.regions) * p.unit - used, -p.capacity * p.unit)
-end
-
--- level, top, per_ms, time, earns (what it holds when it begins to gain), ahead (how far after now that is),
--- absent_full (how long until a missing bucket would be full), rebased, unsettled
-local function look(state, p, ms, v, since, before, before_since)
-  local tokens, unit = p.tokens, p.unit
-  local top = region_capacity(p.capacity, v, p.regions) * unit
-  local per_ms = tokens * v
-  local since_ms, before_since_ms = ms, ms
-  if p.adaptive then
-    since_ms = v < before and floor(since / 1000) or ceil(since / 1000)
-    before_since_ms = ceil(before_since / 1000)
-  end
-  local absent_full = p.adaptive and v > 0 and since_ms - ms + ceil(top / per_ms) or 0
-  if not state then
-    local level = top
-    if p.adaptive then
-      level = min(top, max(v > 0 and unit or 0, accrued(0, ms - since_ms, per_ms, top)))
-    end
-    return level, top, per_ms, ms, 0, since_ms - ms, absent_full, nil, false
-  end
-  local stored, level, capacity, period, share, rebased = unpack_bucket(state, ms)
-  if not stored then
-    stored, level, share = ms, 0, v
-  elseif capacity ~= p.capacity or period ~= p.period then
-    level = converted(p, level, capacity, period, share)
-  end
-  local time, unsettled = ms, false
-  if stored > ms then
-    if stored - ms <= STEP_KEPT_MS or (rebased and abs(ms - rebased) < REBASE_EVERY_MS) then
-      time = stored
-    else
-      stored, rebased, unsettled = ms, ms, true
-    end
-  end
-  if not p.adaptive then
-    local slower = min(share, v)
-    local clip = share == v and top or min(top, region_capacity(p.capacity, slower, p.regions) * unit)
-    level = accrued(level, time - stored, tokens * slower, clip)
-    unsettled = unsettled or share ~= v
-  elseif stored >= since_ms then
-    level = accrued(level, time - stored, per_ms, top)
-  else
-    if stored >= before_since_ms then
-      local clip = region_capacity(p.capacity, before, p.regions) * unit
-      level = accrued(level, min(since_ms, time) - stored, tokens * before, clip)
-    else
-      level = min(level, unit)
-    end
-    level = accrued(min(level, top), time - since_ms, per_ms, top)
-    unsettled = true
-  end
-  return level, top, per_ms, time, level, max(time, since_ms) - ms, absent_full, rebased, unsettled
-end
-
-local function reset_after(p, level, top, per_ms, earns, ahead)
-  if p.capacity == 0 then return 0 end
-  if per_ms == 0 then return SHARE_ZERO_RESET_MS end
-  if level >= top then return 0 end
-  return ahead + ceil((top - earns) / per_ms)
 end

@@ -1,0 +1,164 @@
+-- ---------------------------------------------------------------- token bucket, GCRA, leaky bucket
+
+local function size_index(value, a, b, c)
+  if value < a then return 0 elseif value < b then return 1 elseif value < c then return 2 end
+  return 3
+end
+
+local function nearest(stored, ms)
+  local behind = (ms - stored) % 1099511627776
+  if behind < 549755813888 then return ms - behind end
+  return ms - behind + 1099511627776
+end
+
+local function accrued(level, elapsed, per_ms, top)
+  if level >= top then return top end
+  if elapsed <= 0 or per_ms == 0 then return level end
+  if elapsed >= ceil((top - level) / per_ms) then return top end
+  return level + elapsed * per_ms
+end
+
+-- The layout of a packed bucket and its conversions: regional_limiter/algorithms/bucket_state.py.
+-- time, level, capacity, period, share, rebased (nil: never); nil: written by a version that this one cannot read
+local function unpack_bucket(state, ms)
+  local format = formats[byte(state, 1)]
+  if not format or lengths[byte(state, 1)] ~= #state then return nil end
+  local head, time, capacity, period, level, share, rebased = unpack_fields(format, state)
+  if head < 128 then return nearest(time, ms), level * @SHARE_UNITS@, capacity, period, @SHARE_UNITS@, nil end
+  if head < 192 then return nearest(time, ms), level, capacity, period, share, nil end
+  return nearest(time, ms), level, capacity, period, share, nearest(rebased, ms)
+end
+
+local function pack_bucket(p, time, level, share, rebased)
+  local layout = 128
+  if rebased then
+    layout = 192
+  elseif share == @SHARE_UNITS@ and level % @SHARE_UNITS@ == 0 then
+    layout, level = 64, level / @SHARE_UNITS@
+  end
+  local head = layout + p.head + size_index(level >= 0 and level or -level - 1, 32768, 8388608, 2147483648)
+  time = time % 1099511627776
+  if layout == 64 then return pack(formats[head], head, time, p.capacity, p.period, level) end
+  if layout == 128 then return pack(formats[head], head, time, p.capacity, p.period, level, share) end
+  return pack(formats[head], head, time, p.capacity, p.period, level, share, rebased % 1099511627776)
+end
+
+local function converted(p, level, capacity, period, share)
+  local used = region_capacity(capacity, share, p.regions) * period * @SHARE_UNITS@ - level
+  if period ~= p.period then
+    local tokens = floor(used / (period * @SHARE_UNITS@))
+    used = tokens * p.unit + ceil((used - tokens * period * @SHARE_UNITS@) / period) * p.period
+  end
+  return max(region_capacity(p.capacity, share, p.regions) * p.unit - used, -p.capacity * p.unit)
+end
+
+-- level, top, per_ms, time, earns (what it holds when it begins to gain), ahead (how far after now that is),
+-- absent_full (how long until a missing bucket would be full), rebased, unsettled
+local function look(state, p, ms, v, since, before, before_since)
+  local tokens, unit = p.tokens, p.unit
+  local top = region_capacity(p.capacity, v, p.regions) * unit
+  local per_ms = tokens * v
+  local since_ms, before_since_ms = ms, ms
+  if p.adaptive then
+    since_ms = v < before and floor(since / 1000) or ceil(since / 1000)
+    before_since_ms = ceil(before_since / 1000)
+  end
+  local absent_full = p.adaptive and v > 0 and since_ms - ms + ceil(top / per_ms) or 0
+  if not state then
+    local level = top
+    if p.adaptive then
+      level = min(top, max(v > 0 and unit or 0, accrued(0, ms - since_ms, per_ms, top)))
+    end
+    return level, top, per_ms, ms, 0, since_ms - ms, absent_full, nil, false
+  end
+  local stored, level, capacity, period, share, rebased = unpack_bucket(state, ms)
+  if not stored then
+    stored, level, share = ms, 0, v
+  elseif capacity ~= p.capacity or period ~= p.period then
+    level = converted(p, level, capacity, period, share)
+  end
+  local time, unsettled = ms, false
+  if stored > ms then
+    if stored - ms <= STEP_KEPT_MS or (rebased and abs(ms - rebased) < REBASE_EVERY_MS) then
+      time = stored
+    else
+      stored, rebased, unsettled = ms, ms, true
+    end
+  end
+  if not p.adaptive then
+    local slower = min(share, v)
+    local clip = share == v and top or min(top, region_capacity(p.capacity, slower, p.regions) * unit)
+    level = accrued(level, time - stored, tokens * slower, clip)
+    unsettled = unsettled or share ~= v
+  elseif stored >= since_ms then
+    level = accrued(level, time - stored, per_ms, top)
+  else
+    if stored >= before_since_ms then
+      local clip = region_capacity(p.capacity, before, p.regions) * unit
+      level = accrued(level, min(since_ms, time) - stored, tokens * before, clip)
+    else
+      level = min(level, unit)
+    end
+    level = accrued(min(level, top), time - since_ms, per_ms, top)
+    unsettled = true
+  end
+  return level, top, per_ms, time, level, max(time, since_ms) - ms, absent_full, rebased, unsettled
+end
+
+local function reset_after(p, level, top, per_ms, earns, ahead)
+  if p.capacity == 0 then return 0 end
+  if per_ms == 0 then return SHARE_ZERO_RESET_MS end
+  if level >= top then return 0 end
+  return ahead + ceil((top - earns) / per_ms)
+end
+
+local bucket = {adaptive = true}
+
+function bucket.parse(p, numbers)
+  p.tokens, p.period = numbers[1], numbers[2]
+  p.unit = p.period * @SHARE_UNITS@
+  p.head = size_index(p.capacity, 256, 65536, 16777216) * 16 + size_index(p.period, 256, 65536, 16777216) * 4
+end
+
+function bucket.examine(s, p, key, cost, ms)
+  local state = redis.call('GET', key)
+  s.level, s.top, s.per_ms, s.time, s.earns, s.ahead, s.absent_full, s.rebased, s.unsettled =
+    look(state, p, ms, s.share, s.since, s.before, s.before_since)
+  return cost * p.unit, s.level
+end
+
+function bucket.finish(s, p, charge)
+  local cost = s.cost
+  if charge then
+    s.level = max(s.level - cost * p.unit, -p.capacity * p.unit)
+    s.earns, s.ahead = s.level, max(0, s.ahead)
+  end
+  local reset = reset_after(p, s.level, s.top, s.per_ms, s.earns, s.ahead)
+  if charge or (cost > 0 and s.unsettled and s.reason <= LIMITED) then
+    local ttl = max(1, reset, s.absent_full)
+    redis.call('SET', s.key, pack_bucket(p, s.time, s.level, s.share, s.rebased), 'PX', ttl)
+  end
+  local wait = 0
+  if s.reason == LIMITED then
+    if cost * p.unit > s.top then
+      wait = RETRY_FOR_LARGER_SHARE_MS
+    else
+      wait = s.ahead + ceil((cost * p.unit - s.earns) / s.per_ms)
+    end
+  end
+  return max(0, floor(s.level / p.unit)), wait, reset
+end
+
+function bucket.give_back(s, p, key, cost, ms)
+  local state = redis.call('GET', key)
+  local level, top, per_ms, time, _, ahead, absent_full, rebased =
+    look(state, p, ms, s.share, s.since, s.before, s.before_since)
+  if state and p.capacity > 0 then
+    level = min(top, level + min(cost, p.capacity) * p.unit)
+    local ttl = max(1, reset_after(p, level, top, per_ms, level, max(0, ahead)), absent_full)
+    redis.call('SET', key, pack_bucket(p, time, level, s.share, rebased), 'PX', ttl)
+  end
+  return max(0, floor(level / p.unit))
+end
+
+kinds['1'] = bucket

@@ -1,0 +1,129 @@
+-- ---------------------------------------------------------------- a check: look at every rule, then write
+
+local seen = {} -- one table a place, used again by every call
+
+local function share_for(s, p, key, t)
+  if p.adaptive then
+    know_base(t, p.domain, p.base_version, p.base)
+    s.share, s.kind, s.since, s.before, s.before_since = share_of(t, key, p.domain)
+    s.session_left, s.consent_left = max(0, var.ends - t), max(0, var.consent - t)
+  else
+    s.share, s.kind = p.whole and @SHARE_UNITS@ or p.base, p.whole and 0 or 2
+    s.since, s.before, s.before_since, s.session_left, s.consent_left = 0, s.share, 0, 0, 0
+  end
+end
+
+-- false: denied
+local function examine(i, key, cost, p, t, ms, holder)
+  local s = seen[i]
+  if not s then
+    s = {}
+    seen[i] = s
+  end
+  s.key, s.p, s.cost, s.holder = key, p, cost, holder
+  share_for(s, p, key, t)
+  local price, held = p.kind.examine(s, p, key, cost, ms)
+  s.reason, s.costs_denied = OK, false
+  if p.capacity == 0 then
+    s.reason = ZERO_LIMIT
+  elseif cost > p.largest then
+    s.reason = EXCEEDS_CAPACITY
+  elseif cost > 0 then
+    s.costs_denied = p.charge_denied
+    if price > held then s.reason = LIMITED end
+  end
+  return s.reason == OK
+end
+
+-- The same answer again; the share is told as of now, because nodes act on its time left.
+local function replay(record, keys, args, t)
+  local stored = cmsgpack.unpack(record)
+  local reply = {}
+  for i = 1, tonumber(args[1]) do
+    local p, s, n, from = limit_of(args[2 * i + 1]), {}, 9 * (i - 1), 5 * (i - 1)
+    share_for(s, p, keys[i], t)
+    for f = 1, 5 do reply[n + f] = stored[from + f] end
+    reply[n + 1] = reply[n + 1] + 2
+    reply[n + 6], reply[n + 7], reply[n + 8], reply[n + 9] = s.share, s.kind, s.session_left, s.consent_left
+  end
+  return reply
+end
+
+local function check(keys, args)
+  local t = enter(args)
+  local ms = floor(t / 1000)
+  local rules = tonumber(args[1])
+  local record = keys[rules + 1]
+  if record then
+    local answer = redis.call('GET', record)
+    if answer then return replay(answer, keys, args, t) end
+  end
+  local everyone, costly, more = true, false, 2 * rules + 1
+  for i = 1, rules do
+    local cost, p, holder = tonumber(args[2 * i]), limit_of(args[2 * i + 1]), nil
+    if p.kind.holder then
+      more = more + 1
+      holder = args[more]
+    end
+    if cost > 0 then costly = true end
+    if not examine(i, keys[i], cost, p, t, ms, holder) then everyone = false end
+  end
+  local reply, stored = {}, {}
+  for i = 1, rules do
+    local s, n = seen[i], 9 * (i - 1)
+    local p, charge = s.p, s.cost > 0 and (everyone or s.costs_denied)
+    local remaining, wait, reset = p.kind.finish(s, p, charge)
+    if s.reason > LIMITED then wait = -1 end
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5] =
+      s.reason == OK and 1 or 0, s.reason, remaining, wait, reset
+    reply[n + 6], reply[n + 7], reply[n + 8], reply[n + 9] = s.share, s.kind, s.session_left, s.consent_left
+    if record and costly then
+      for f = 1, 5 do stored[5 * (i - 1) + f] = reply[n + f] end
+      local charged = (charge and s.cost or 0) .. ' ' .. (p.kind.window and p.kind.window(p, ms) or 0)
+      redis.call('SET', keys[rules + 1 + i], charged, 'PX', RECORD_MS)
+    end
+  end
+  if record and costly then redis.call('SET', record, cmsgpack.pack(stored), 'PX', RECORD_MS) end
+  return reply
+end
+
+-- ---------------------------------------------------------------- refund
+
+local function refund(keys, args)
+  local t = enter(args)
+  local ms = floor(t / 1000)
+  local rules = tonumber(args[1])
+  local record = keys[rules + 1]
+  local reply, s, windows, more = {}, {}, {}, 2 * rules + 1
+  -- First, since it may find that the call cannot be decided: nothing is written by then.
+  for i = 1, rules do
+    local p = limit_of(args[2 * i + 1])
+    windows[i] = p.kind.window and p.kind.window(p, ms) or 0
+  end
+  local some_back, some_kept = false, false
+  for i = 1, rules do
+    local cost, p, charge = tonumber(args[2 * i]), limit_of(args[2 * i + 1]), keys[rules + 1 + i]
+    if charge and cost > 0 then
+      local charged = redis.call('GET', charge)
+      if charged then
+        local left, window = charged:match('^(%d+) (%d+)$')
+        left = tonumber(left)
+        cost = tonumber(window) == windows[i] and min(cost, left) or 0
+        some_back, some_kept = some_back or cost > 0, some_kept or cost < left
+        redis.call('SET', charge, '0 0', 'PX', RECORD_MS)
+      else
+        cost = 0
+      end
+    end
+    s.holder = nil
+    if p.kind.holder then
+      more = more + 1
+      s.holder = args[more]
+    end
+    share_for(s, p, keys[i], t)
+    reply[2 * i - 1], reply[2 * i] = cost, p.kind.give_back(s, p, keys[i], cost, ms)
+  end
+  -- Nothing of its charge is left: the same request must not be allowed again by what is remembered of it.
+  if some_back and not some_kept then redis.call('DEL', record) end
+  return reply
+end
