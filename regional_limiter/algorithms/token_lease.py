@@ -70,13 +70,13 @@ def lease(
     returned: Sequence[ReturnedLease] = (),
 ) -> Leased:
     """Take back what is ``returned``, then give at most ``want`` tokens.  ``state`` None: no key."""
-    if not may_lease(call):
-        return Leased(_told(look(state, call, share, now_us // 1000), share, 0, 0, 0, 0))
+    if call.algorithm is not Algorithm.TOKEN_BUCKET:
+        raise ValueError("only token buckets are leased from")
     looked = look(state, call, share, now_us // 1000)
     looked, known, credited = _with_returned(looked, returned)
     bucket, unit = looked.bucket, unit_of(looked.bucket)
     tokens = edge_ms = ends_in_us = 0
-    if spares(call, share.share, share.kind):
+    if may_lease(call) and spares(call, share.share, share.kind):
         tokens = min(want, bucket.level // unit // LEVEL_PART)
     if tokens >= TOKENS_LEAST:
         adaptive = call.sharing is Sharing.ADAPTIVE

@@ -24,10 +24,17 @@ from regional_limiter.algorithms.outcome import (
     STEP_KEPT_MS,
 )
 from regional_limiter.algorithms.registry import ALGORITHMS, functions_of
+from regional_limiter.algorithms.token_lease import CAPACITY_LEAST, LEVEL_PART, SLOT_MS, TOKENS_LEAST
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.enforcement import LEASES_KEPT, MAX_DOMAINS, MAX_LEASES, Write, WriteReply
 from regional_limiter.model.keys import tag_of
-from regional_limiter.model.share import FLOOR_PER_MILLE, LARGEST_EXACT_INTEGER, SHARE_UNITS, ProtocolTimes
+from regional_limiter.model.share import (
+    ADAPTIVE_SLOT_MS,
+    FLOOR_PER_MILLE,
+    LARGEST_EXACT_INTEGER,
+    SHARE_UNITS,
+    ProtocolTimes,
+)
 from regional_limiter.store.base import (
     BEAT_YOUNG_US,
     BEATS_MOST,
@@ -38,18 +45,22 @@ from regional_limiter.store.base import (
     BucketCall,
     Collected,
     NodeBeat,
+    ReturnedLease,
+    TokenLease,
     TouchReply,
 )
 
-FUNCTIONS = ("check", "refund", "touch", "offer", "collect", "write", "publish_rules", "fetch_rules")
+FUNCTIONS = ("check", "refund", "lease", "touch", "offer", "collect", "write", "publish_rules", "fetch_rules")
 
 PARTS = (
     "1_head.lua",
     "2_shares.lua",
     "3_limits.lua",
+    "4_tokens_out.lua",
     "4_bucket.lua",
     "4_fixed_window.lua",
     "5_checks.lua",
+    "5_token_lease.lua",
     "6_nodes_and_agent.lua",
 )
 """The text, in order: a later part uses the locals of the earlier ones."""
@@ -92,6 +103,11 @@ _NUMBERS = {
     "SHARE_ZERO_RESET_MS": SHARE_ZERO_RESET_MS,
     "STEP_KEPT_MS": STEP_KEPT_MS,
     "REBASE_EVERY_MS": REBASE_EVERY_MS,
+    "SLOT_MS": SLOT_MS,
+    "ADAPTIVE_SLOT_MS": ADAPTIVE_SLOT_MS,
+    "LEASE_CAPACITY_LEAST": CAPACITY_LEAST,
+    "LEASE_LEVEL_PART": LEVEL_PART,
+    "LEASE_TOKENS_LEAST": TOKENS_LEAST,
 }
 """The numbers that Python and Lua must agree on, written once, in Python."""
 
@@ -214,6 +230,30 @@ def _records_of(calls: Sequence[BucketCall], request_id: str) -> list[bytes]:
 def decode_refund(reply: Sequence[int]) -> list[tuple[int, int]]:
     """(given back at most, remaining now) of each call."""
     return list(zip(reply[::2], reply[1::2], strict=True))
+
+
+def encode_lease(call: BucketCall, want: int, returned: Sequence[ReturnedLease]) -> Encoded:
+    arguments = [limit_of(call, 0), b"%d" % want]
+    for back in returned:
+        arguments += (b"%d" % number for number in (back.edge_ms, back.tokens, back.unspent))
+    return [call.key.encode()], arguments
+
+
+def decode_lease(reply: Sequence[int]) -> TokenLease:
+    *numbers, share, kind, session_left_us, consent_left_us = reply
+    tokens, edge_ms, ends_in_us, credited, remaining, reset_after_ms = numbers
+    return TokenLease(
+        tokens,
+        edge_ms,
+        ends_in_us,
+        credited,
+        remaining,
+        reset_after_ms,
+        share,
+        _SHARE_KINDS[kind],
+        session_left_us,
+        consent_left_us,
+    )
 
 
 def _encode_calls(calls: Sequence[BucketCall], now_ms: int) -> Encoded:

@@ -13,6 +13,7 @@ from zlib import crc32
 
 from regional_limiter.algorithms.outcome import Ending, Outcome, settle
 from regional_limiter.algorithms.registry import fixed_share, functions_of
+from regional_limiter.algorithms.token_lease import lease
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Enforcement, ShareInForce, Write, WriteReply
 from regional_limiter.model.errors import StoreUnavailable
@@ -28,7 +29,9 @@ from regional_limiter.store.base import (
     BucketCall,
     Collected,
     NodeBeat,
+    ReturnedLease,
     Sharing,
+    TokenLease,
     TouchReply,
 )
 from regional_limiter.store.bucket_table import BucketTable
@@ -125,6 +128,17 @@ class MemoryPoint:
         if request_id is not None and some_back and not some_kept:
             # Nothing of its charge is left: the same request must not be allowed again by what is remembered of it.
             self._records.pop(record_key(calls, request_id), None)
+
+    def lease(self, now_us: int, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
+        """Take back and give; see CheckStore.lease."""
+        self._enter(now_us)
+        now_ms = now_us // 1000
+        group = _group(call, now_ms)
+        share = self._share(now_us, call)
+        leased = lease(self.buckets.get(call.key, group, now_ms), call, share, now_us, want, returned)
+        if leased.state is not None:
+            self.buckets.put(call.key, group, leased.state, leased.ttl_ms, now_ms)
+        return leased.lease
 
     def _decide(self, now_us: int, call: BucketCall) -> Outcome:
         now_ms = now_us // 1000
@@ -272,6 +286,9 @@ class MemoryStore:
 
     async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
         self._owner(calls).refund(self._now(), calls, request_id)
+
+    async def lease(self, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
+        return self._owner([call]).lease(self._now(), call, want, returned)
 
     async def points(self) -> Sequence[str]:
         return self._names

@@ -19,7 +19,7 @@ from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
-from regional_limiter.store.base import BucketCall, Collected, NodeBeat, TouchReply
+from regional_limiter.store.base import BucketCall, Collected, NodeBeat, ReturnedLease, TokenLease, TouchReply
 from regional_limiter.store.cluster import Cluster, ClusterOptions
 from regional_limiter.store.connection import ReplyError, pack
 from regional_limiter.store.library import Encoded, Reply, build_library
@@ -86,6 +86,10 @@ class RedisClusterStore:
 
     async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
         await self._keyed("refund", calls, wire.encode_refund(calls, request_id), calm=True)
+
+    async def lease(self, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
+        reply = await self._keyed("lease", [call], wire.encode_lease(call, want, returned))
+        return wire.decode_lease(cast(Sequence[int], reply))
 
     async def points(self) -> Sequence[str]:
         topology = await self.cluster.known(self._calm_s)

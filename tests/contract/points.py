@@ -13,7 +13,7 @@ from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
-from regional_limiter.store.base import BucketCall, Collected, NodeBeat, TouchReply
+from regional_limiter.store.base import BucketCall, Collected, NodeBeat, ReturnedLease, TokenLease, TouchReply
 from regional_limiter.store.memory import MemoryPoint
 from tests.contract.redis_server import RedisServer
 
@@ -47,6 +47,9 @@ class Point(Protocol):
 
     def check(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]: ...
     def refund(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> None: ...
+    def lease(
+        self, now_us: int, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()
+    ) -> TokenLease: ...
     def touch(self, now_us: int, beat: NodeBeat) -> TouchReply: ...
     def offer(self, now_us: int, demand: Mapping[str, int]) -> None: ...
     def fetch_rules(self, now_us: int) -> tuple[int, bytes]: ...
@@ -90,6 +93,9 @@ class RedisPoint:
 
     def refund(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
         wire.decode_refund(self._numbers("refund", wire.encode_refund(calls, request_id), now_us))
+
+    def lease(self, now_us: int, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
+        return wire.decode_lease(self._numbers("lease", wire.encode_lease(call, want, returned), now_us))
 
     def touch(self, now_us: int, beat: NodeBeat) -> TouchReply:
         return wire.decode_touch(self._call("touch", wire.encode_touch(beat), now_us))

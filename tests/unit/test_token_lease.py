@@ -126,7 +126,7 @@ def test_a_lease_never_lives_past_the_session_nor_longer_than_two_slots() -> Non
         (ADAPTIVE, by_lease(900)),  # its part of the capacity is below CAPACITY_LEAST
         (call(CAPACITY_LEAST - 1), None),
         (call(charge_denied=True), None),
-        (BucketCall(KEY, Algorithm.TOKEN_BUCKET, 0, Rate(1, 1), None, 1), None),
+        (call(0), None),
     ],
 )
 def test_what_is_never_leased(asked: BucketCall, share: ShareInForce | None) -> None:

@@ -17,6 +17,10 @@
 -- check          keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER..   -> VERDICT x n
 -- refund         keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER..
 --                                                                  -> given back, remaining (x n)
+-- lease          keys BUCKET                            args LIMIT, want, (edge_ms, tokens, unspent)..
+--                                                                  -> tokens, edge_ms, ends_in_us, credited,
+--                                                                  remaining, reset_after_ms, share, share kind,
+--                                                                  session left in us, consent left in us
 -- touch          no keys   args node, beat blob                 -> time_us, rules_version, base_version,
 --                                                                  nodes younger than 5 s, consent_left_us,
 --                                                                  m, (domain, base) x m
@@ -58,8 +62,9 @@ local lengths = {}
 local function set_up()
   floor, ceil, abs, max, min = math.floor, math.ceil, math.abs, math.max, math.min
   pack, unpack_fields, byte = struct.pack, struct.unpack, string.byte
-  local capacity_sizes, period_sizes, level_sizes, tails = {1, 2, 3, 6}, {1, 2, 3, 5}, {2, 3, 4, 7}, {'', 'I2', 'I2I5'}
-  for layout = 1, 3 do
+  local capacity_sizes, period_sizes, level_sizes = {1, 2, 3, 6}, {1, 2, 3, 5}, {2, 3, 4, 7}
+  local tails = {[0] = 'I2I6I5I6I5I6', '', 'I2', 'I2I5'}
+  for layout = 0, 3 do
     for c = 0, 3 do
       for p = 0, 3 do
         for l = 0, 3 do

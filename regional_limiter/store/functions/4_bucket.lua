@@ -11,33 +11,38 @@ local function nearest(stored, ms)
   return ms - behind + 1099511627776
 end
 
-local function accrued(level, elapsed, per_ms, top)
-  if level >= top then return top end
-  if elapsed <= 0 or per_ms == 0 then return level end
-  if elapsed >= ceil((top - level) / per_ms) then return top end
-  return level + elapsed * per_ms
-end
-
 -- The layout of a packed bucket and its conversions: regional_limiter/algorithms/bucket_state.py.
--- time, level, capacity, period, share, rebased (nil: never); nil: written by a version that this one cannot read
+-- time, level, capacity, period, share, rebased (nil: never), out (nil: nothing);
+-- nil: written by a version that this one cannot read
 local function unpack_bucket(state, ms)
   local format = formats[byte(state, 1)]
   if not format or lengths[byte(state, 1)] ~= #state then return nil end
-  local head, time, capacity, period, level, share, rebased = unpack_fields(format, state)
+  local head, time, capacity, period, level, share, rebased, edge, tokens, later, more = unpack_fields(format, state)
+  if head < 64 then
+    local out = new_out(nearest(edge, ms), tokens, more > 0 and nearest(later, ms) or 0, more)
+    return nearest(time, ms), level, capacity, period, share, rebased > 0 and nearest(rebased - 1, ms) or nil, out
+  end
   if head < 128 then return nearest(time, ms), level * @SHARE_UNITS@, capacity, period, @SHARE_UNITS@, nil end
   if head < 192 then return nearest(time, ms), level, capacity, period, share, nil end
   return nearest(time, ms), level, capacity, period, share, nearest(rebased, ms)
 end
 
-local function pack_bucket(p, time, level, share, rebased)
+local function pack_bucket(p, time, level, share, rebased, out)
   local layout = 128
-  if rebased then
+  if out then
+    layout = 0
+  elseif rebased then
     layout = 192
   elseif share == @SHARE_UNITS@ and level % @SHARE_UNITS@ == 0 then
     layout, level = 64, level / @SHARE_UNITS@
   end
   local head = layout + p.head + size_index(level >= 0 and level or -level - 1, 32768, 8388608, 2147483648)
   time = time % 1099511627776
+  if out then
+    rebased = rebased and rebased % 1099511627776 + 1 or 0
+    local edge, later = out[1] % 1099511627776, out[3] % 1099511627776
+    return pack(formats[head], head, time, p.capacity, p.period, level, share, rebased, edge, out[2], later, out[4])
+  end
   if layout == 64 then return pack(formats[head], head, time, p.capacity, p.period, level) end
   if layout == 128 then return pack(formats[head], head, time, p.capacity, p.period, level, share) end
   return pack(formats[head], head, time, p.capacity, p.period, level, share, rebased % 1099511627776)
@@ -53,7 +58,7 @@ local function converted(p, level, capacity, period, share)
 end
 
 -- level, top, per_ms, time, earns (what it holds when it begins to gain), ahead (how far after now that is),
--- absent_full (how long until a missing bucket would be full), rebased, unsettled
+-- absent_full (how long until a missing bucket would be full), rebased, unsettled, out
 local function look(state, p, ms, v, since, before, before_since)
   local tokens, unit = p.tokens, p.unit
   local top = region_capacity(p.capacity, v, p.regions) * unit
@@ -67,11 +72,11 @@ local function look(state, p, ms, v, since, before, before_since)
   if not state then
     local level = top
     if p.adaptive then
-      level = min(top, max(v > 0 and unit or 0, accrued(0, ms - since_ms, per_ms, top)))
+      level = min(top, max(v > 0 and unit or 0, accrued(0, since_ms, ms, per_ms, top)))
     end
     return level, top, per_ms, ms, 0, since_ms - ms, absent_full, nil, false
   end
-  local stored, level, capacity, period, share, rebased = unpack_bucket(state, ms)
+  local stored, level, capacity, period, share, rebased, out = unpack_bucket(state, ms)
   if not stored then
     stored, level, share = ms, 0, v
   elseif capacity ~= p.capacity or period ~= p.period then
@@ -82,34 +87,37 @@ local function look(state, p, ms, v, since, before, before_since)
     if stored - ms <= STEP_KEPT_MS or (rebased and abs(ms - rebased) < REBASE_EVERY_MS) then
       time = stored
     else
+      -- What is out stays out equally long.
+      if out then out = {out[1] - stored + ms, out[2], out[4] > 0 and out[3] - stored + ms or 0, out[4]} end
       stored, rebased, unsettled = ms, ms, true
     end
   end
   if not p.adaptive then
     local slower = min(share, v)
     local clip = share == v and top or min(top, region_capacity(p.capacity, slower, p.regions) * unit)
-    level = accrued(level, time - stored, tokens * slower, clip)
+    level = accrued(level, stored, time, tokens * slower, clip, unit, out)
     unsettled = unsettled or share ~= v
   elseif stored >= since_ms then
-    level = accrued(level, time - stored, per_ms, top)
+    level = accrued(level, stored, time, per_ms, top, unit, out)
   else
     if stored >= before_since_ms then
       local clip = region_capacity(p.capacity, before, p.regions) * unit
-      level = accrued(level, min(since_ms, time) - stored, tokens * before, clip)
+      level = accrued(level, stored, min(since_ms, time), tokens * before, clip, unit, out)
     else
       level = min(level, unit)
     end
-    level = accrued(min(level, top), time - since_ms, per_ms, top)
+    level = accrued(level, since_ms, time, per_ms, top, unit, out)
     unsettled = true
   end
-  return level, top, per_ms, time, level, max(time, since_ms) - ms, absent_full, rebased, unsettled
+  if out then out = still_out(out, time) end
+  return level, top, per_ms, time, level, max(time, since_ms) - ms, absent_full, rebased, unsettled, out
 end
 
-local function reset_after(p, level, top, per_ms, earns, ahead)
+local function reset_after(p, level, top, per_ms, earns, ahead, ms, out)
   if p.capacity == 0 then return 0 end
   if per_ms == 0 then return SHARE_ZERO_RESET_MS end
   if level >= top then return 0 end
-  return ahead + ceil((top - earns) / per_ms)
+  return reached(earns, ms + ahead, top, per_ms, top, p.unit, out) - ms
 end
 
 local bucket = {adaptive = true}
@@ -122,8 +130,9 @@ end
 
 function bucket.examine(s, p, key, cost, ms)
   local state = redis.call('GET', key)
-  s.level, s.top, s.per_ms, s.time, s.earns, s.ahead, s.absent_full, s.rebased, s.unsettled =
+  s.level, s.top, s.per_ms, s.time, s.earns, s.ahead, s.absent_full, s.rebased, s.unsettled, s.out =
     look(state, p, ms, s.share, s.since, s.before, s.before_since)
+  s.ms = ms
   return cost * p.unit, s.level
 end
 
@@ -133,17 +142,17 @@ function bucket.finish(s, p, charge)
     s.level = max(s.level - cost * p.unit, -p.capacity * p.unit)
     s.earns, s.ahead = s.level, max(0, s.ahead)
   end
-  local reset = reset_after(p, s.level, s.top, s.per_ms, s.earns, s.ahead)
+  local reset = reset_after(p, s.level, s.top, s.per_ms, s.earns, s.ahead, s.ms, s.out)
   if charge or (cost > 0 and s.unsettled and s.reason <= LIMITED) then
     local ttl = max(1, reset, s.absent_full)
-    redis.call('SET', s.key, pack_bucket(p, s.time, s.level, s.share, s.rebased), 'PX', ttl)
+    redis.call('SET', s.key, pack_bucket(p, s.time, s.level, s.share, s.rebased, s.out), 'PX', ttl)
   end
   local wait = 0
   if s.reason == LIMITED then
     if cost * p.unit > s.top then
       wait = RETRY_FOR_LARGER_SHARE_MS
     else
-      wait = s.ahead + ceil((cost * p.unit - s.earns) / s.per_ms)
+      wait = reached(s.earns, s.ms + s.ahead, cost * p.unit, s.per_ms, s.top, p.unit, s.out) - s.ms
     end
   end
   return max(0, floor(s.level / p.unit)), wait, reset
@@ -151,12 +160,12 @@ end
 
 function bucket.give_back(s, p, key, cost, ms)
   local state = redis.call('GET', key)
-  local level, top, per_ms, time, _, ahead, absent_full, rebased =
+  local level, top, per_ms, time, _, ahead, absent_full, rebased, _, out =
     look(state, p, ms, s.share, s.since, s.before, s.before_since)
   if state and p.capacity > 0 then
-    level = min(top, level + min(cost, p.capacity) * p.unit)
-    local ttl = max(1, reset_after(p, level, top, per_ms, level, max(0, ahead)), absent_full)
-    redis.call('SET', key, pack_bucket(p, time, level, s.share, rebased), 'PX', ttl)
+    level = min(cap_at(time, top, p.unit, out), level + min(cost, p.capacity) * p.unit)
+    local ttl = max(1, reset_after(p, level, top, per_ms, level, max(0, ahead), ms, out), absent_full)
+    redis.call('SET', key, pack_bucket(p, time, level, s.share, rebased, out), 'PX', ttl)
   end
   return max(0, floor(level / p.unit))
 end

@@ -199,6 +199,7 @@ end
 
 register('check', check, {})
 register('refund', refund, {'allow-oom'})
+register('lease', lease, {'allow-oom'})
 register('touch', touch, {'allow-oom'})
 register('offer', offer, {'allow-oom'})
 register('collect', collect, {'allow-oom'})
