@@ -7,7 +7,8 @@ that its share belongs to.  ``tokens_out`` says what is out and what that does t
 A lease is given where a bucket can spare it: at most a tenth of what it holds, from buckets that may hold at least
 ``CAPACITY_LEAST`` in this region.  Only of a whole limit, or of a share by lease of a living session: a region that
 is at its base or floor may be there because nobody reaches it.  And since a lease outlives the share that it was
-given under by up to TOKEN_LEASE_US_MOST, the region's agent acknowledges a smaller share only after that.
+given under by up to TOKEN_LEASE_US_MOST, a point remembers what was leased under which share, and the region's
+agent acknowledges a smaller one only after that.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from regional_limiter.algorithms.tokens_out import given, taken_back
 from regional_limiter.model.decision import ShareKind
 from regional_limiter.model.enforcement import ShareInForce
 from regional_limiter.model.rule import Algorithm
-from regional_limiter.model.share import ADAPTIVE_SLOT_MS, region_capacity
+from regional_limiter.model.share import ADAPTIVE_SLOT_MS, floor_of, region_capacity
 from regional_limiter.store.base import BucketCall, ReturnedLease, Sharing, TokenLease
 
 SLOT_MS: Final = 250
@@ -56,7 +57,7 @@ def may_lease(call: BucketCall) -> bool:
 
 def spares(call: BucketCall, share: int, kind: ShareKind) -> bool:
     """Whether a bucket of such a rule is leased from under this share."""
-    if call.sharing is Sharing.ADAPTIVE and kind is not ShareKind.LEASE:
+    if call.sharing is Sharing.ADAPTIVE and (kind is not ShareKind.LEASE or share <= floor_of(call.base)):
         return False
     return region_capacity(call.capacity, share, call.regions) >= CAPACITY_LEAST
 

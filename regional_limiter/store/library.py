@@ -26,7 +26,7 @@ from regional_limiter.algorithms.outcome import (
 from regional_limiter.algorithms.registry import ALGORITHMS, functions_of
 from regional_limiter.algorithms.token_lease import CAPACITY_LEAST, LEVEL_PART, SLOT_MS, TOKENS_LEAST
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
-from regional_limiter.model.enforcement import LEASES_KEPT, MAX_DOMAINS, MAX_LEASES, Write, WriteReply
+from regional_limiter.model.enforcement import LEASES_KEPT, MAX_DOMAINS, MAX_LEASED, MAX_LEASES, Write, WriteReply
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import (
     ADAPTIVE_SLOT_MS,
@@ -141,6 +141,8 @@ def build_library(times: ProtocolTimes, *, test_clock: bool = False) -> Library:
         "LEASES_MAX": MAX_LEASES,
         "LEASES_KEPT": LEASES_KEPT,
         "DOMAINS_MAX": MAX_DOMAINS,
+        "LEASED_MAX": MAX_LEASED,
+        "LEASE_REMEMBERED_US": times.lease_remembered_us,
         **_NUMBERS,
     }
     for name, value in constants.items():
@@ -334,6 +336,7 @@ def decode_write(reply: Reply) -> WriteReply:
         age_us=_integer(reply[3]),
         session=_integer(reply[4]),
         version=_integer(reply[5]),
+        resting=tuple(_text(key) for key in reply[6:]),
     )
 
 

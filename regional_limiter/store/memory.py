@@ -135,7 +135,12 @@ class MemoryPoint:
         now_ms = now_us // 1000
         group = _group(call, now_ms)
         share = self._share(now_us, call)
+        adaptive = call.sharing is Sharing.ADAPTIVE
+        if adaptive and not self.enforcement.may_be_leased(now_us, call.key):
+            want = 0
         leased = lease(self.buckets.get(call.key, group, now_ms), call, share, now_us, want, returned)
+        if adaptive and leased.lease.tokens:
+            self.enforcement.note_lease(call.key, call.domain, share.share)
         if leased.state is not None:
             self.buckets.put(call.key, group, leased.state, leased.ttl_ms, now_ms)
         return leased.lease

@@ -28,7 +28,8 @@
 -- collect        no keys   args -                               -> rules_version, m, (key, cost) x m, (blob, age_us)..
 -- write          no keys   args nonce, instance, session, version, until_us, extend, all_known, base_version,
 --                               m, (key, value) x m, (domain, base)..
---                                                               -> accepted, instance, time_us, age_us, session, version
+--                                                               -> accepted, instance, time_us, age_us, session, version,
+--                                                                  keys of which leased tokens may be about..
 -- publish_rules  no keys   args version, blob                   -> version now known
 -- fetch_rules    no keys   args -                               -> version (-1: none), blob
 --
@@ -38,6 +39,7 @@
 
 local GAP_US, CONSENT_US = @GAP_US@, @CONSENT_US@
 local BASE, FLOOR, DEFAULT = -1, -2, -3
+local LEASED_MAX, LEASE_REMEMBERED_US = @LEASED_MAX@, @LEASE_REMEMBERED_US@
 local LEASES_MAX, LEASES_KEPT, DOMAINS_MAX = @LEASES_MAX@, @LEASES_KEPT@, @DOMAINS_MAX@
 local DEMAND_MAX, DEMAND_A_REPLY, BEATS_MAX, BEAT_YOUNG_US =
   @DEMAND_MAX@, @DEMAND_A_REPLY@, @BEATS_MAX@, @BEAT_YOUNG_US@

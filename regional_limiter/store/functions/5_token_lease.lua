@@ -19,8 +19,9 @@ local function lease(keys, args)
     end
   end
   local tokens, edge, ends = 0, 0, 0
-  local leased_from = (p.whole or (p.adaptive and s.kind == 1)) and not p.charge_denied
-  if leased_from and p.capacity >= @LEASE_CAPACITY_LEAST@
+  local leased_from = p.whole
+  if p.adaptive and may_be_leased(t, key) then leased_from = s.kind == 1 and s.share > floor_of(p.base) end
+  if leased_from and not p.charge_denied and p.capacity >= @LEASE_CAPACITY_LEAST@
       and region_capacity(p.capacity, s.share, p.regions) >= @LEASE_CAPACITY_LEAST@ then
     tokens = min(tonumber(args[2]), floor(floor(level / unit) / @LEASE_LEVEL_PART@))
   end
@@ -29,7 +30,10 @@ local function lease(keys, args)
     -- By the bucket's time, which a clock that went back a little has yet to reach.
     edge = (floor(time / slot) + 2) * slot
     ends = edge * 1000 - max(t, time * 1000)
-    if p.adaptive then ends = min(ends, s.session_left) end
+    if p.adaptive then
+      ends = min(ends, s.session_left)
+      note_lease(key, p.domain, s.share)
+    end
     level, out, changed = level - tokens * unit, given(out, edge, tokens), true
   else
     tokens = 0
