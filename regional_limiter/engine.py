@@ -71,7 +71,9 @@ def combine(verdicts: Sequence[RuleVerdict]) -> Answer:
     if not verdicts:
         return NO_RULE
     named = verdicts[0]
+    wait_ms = named.verdict.wait_ms
     if len(verdicts) > 1:
+        wait_ms = max(item.verdict.wait_ms for item in verdicts)
         denying = [item for item in verdicts if not item.verdict.allowed]
         # max and min keep the first of equals
         named = max(denying, key=_wait) if denying else min(verdicts, key=lambda item: item.verdict.remaining)
@@ -86,7 +88,7 @@ def combine(verdicts: Sequence[RuleVerdict]) -> Answer:
         rule=named.rule,
         degraded=any(item.verdict.degraded or item.verdict.share_kind is ShareKind.FLOOR for item in verdicts),
         verdicts=tuple(verdicts),
-        wait_ms=max(item.verdict.wait_ms for item in verdicts) if verdict.allowed else 0,
+        wait_ms=wait_ms if verdict.allowed else 0,
     )
 
 

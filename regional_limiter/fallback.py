@@ -255,7 +255,7 @@ def _without_state(call: BucketCall, mode: OnStoreFailure) -> Verdict | None:
     """The verdict that needs no bucket, if there is one."""
     if call.capacity == 0:
         return _denied(Reason.ZERO_LIMIT, None)
-    if call.cost > region_capacity(call.capacity, call.largest_share, call.regions):
+    if call.cost > call.largest:
         return _denied(Reason.EXCEEDS_CAPACITY, None)
     if mode is OnStoreFailure.OPEN:
         return Verdict(True, Reason.OK, call.capacity, 0, 0, degraded=True)
@@ -280,20 +280,30 @@ def _with_share(outcome: Outcome, share: int, kind: ShareKind) -> Outcome:
 
 def _part(call: BucketCall, share: int, nodes: int) -> BucketCall | None:
     """The call as this node's own limit: capacity and rate of ``share``, divided.  None: nothing of it is left."""
-    numbers = _part_numbers(call.capacity, call.refill, call.regions, share, nodes)
+    held = region_capacity(call.capacity, share, call.regions) if call.sharing is Sharing.ADAPTIVE else call.part
+    numbers = _part_numbers(held, call.refill, share, nodes)
     if numbers is None:
         return None
     capacity, refill = numbers
     return BucketCall(
-        call.key, call.algorithm, capacity, refill, call.window_ms, call.cost, charge_denied=call.charge_denied
+        call.key,
+        call.algorithm,
+        capacity,
+        refill,
+        call.window_ms,
+        call.cost,
+        charge_denied=call.charge_denied,
+        queue=call.queue,
+        calendar=call.calendar,
+        lease_ms=call.lease_ms,
+        holder=call.holder,
     )
 
 
 @lru_cache(maxsize=4096)
-def _part_numbers(
-    capacity: int, refill: Rate | None, regions: int, share: int, nodes: int
-) -> tuple[int, Rate | None] | None:
-    mine = region_capacity(capacity, share, regions) // nodes
+def _part_numbers(held: int, refill: Rate | None, share: int, nodes: int) -> tuple[int, Rate | None] | None:
+    """``held``: what the region may hold of the capacity."""
+    mine = held // nodes
     if mine == 0:
         return None
     if refill is None:
@@ -302,7 +312,10 @@ def _part_numbers(
 
 
 def _rate_below(rate: Fraction, capacity: int) -> Rate:
-    """``rate`` (tokens a millisecond) as a bucket of ``capacity`` can hold it: exact, or the next one below."""
+    """``rate`` (tokens a millisecond) as a bucket of ``capacity`` can hold it: exact, or the next one below.
+
+    The slowest rates of all leave 2^53, but not the bytes of a bucket: here no double is at work.
+    """
     exact = Rate(rate.numerator, rate.denominator)
     if exact.period_ms <= _LONGEST_PERIOD_MS and fits_exactly(capacity, exact):
         return exact

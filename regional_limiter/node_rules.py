@@ -58,6 +58,7 @@ def _compiled(entry: KnownSet, region: str, regions_before: int) -> DomainRules:
         compile_rules(rule_set),
         max(regions_before, len(rule_set.regions)),
         rule_set.largest_share(region),
+        region,
     )
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from regional_limiter import engine
+from regional_limiter.algorithms.registry import ALGORITHMS
 from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key
 from regional_limiter.model.rule import Distribution, Rule, RuleSet, Scope
-from regional_limiter.model.share import SHARE_UNITS
+from regional_limiter.model.share import SHARE_UNITS, left_over
 from regional_limiter.rules import Matcher
 from regional_limiter.store.base import BucketCall, Sharing
 
@@ -27,13 +28,14 @@ REQUEST_ID_BYTES_MOST = 128
 
 @dataclass(frozen=True, slots=True)
 class DomainRules:
-    """One domain, compiled for one region."""
+    """One domain, compiled for ``region``."""
 
     version: int
     rule_set: RuleSet
     matcher: Matcher
     regions: int
     largest_share: int
+    region: str = ""
     names: frozenset[str] = field(init=False)
     """The attributes that matter to this set: others change nothing in a plan."""
 
@@ -48,7 +50,7 @@ class DomainRules:
 class Step:
     """One rule that a check meets, and the bucket that it meets it in."""
 
-    __slots__ = ("_call", "_domain", "key", "key_hash", "name", "rule", "sharing")
+    __slots__ = ("_call", "_domain", "_has_holders", "key", "key_hash", "name", "rule", "sharing")
 
     def __init__(self, rule: Rule, domain: DomainRules, key: str, key_hash: bytes) -> None:
         self.rule = rule
@@ -57,13 +59,20 @@ class Step:
         self.name = f"{rule.domain}/{rule.id}"
         self.sharing = _sharing(rule)
         self._domain = domain
+        self._has_holders = ALGORITHMS[rule.algorithm].holder
         self._call: BucketCall | None = None
 
-    def call(self, cost: int, base_version: int, base: int) -> BucketCall:
-        """The call for ``cost``; the last one is kept, since most checks cost the same."""
+    def call(self, cost: int, base_version: int, base: int, holder: str = "") -> BucketCall:
+        """The call for ``cost``; the last one is kept, since most checks cost the same.
+
+        ``holder``: who takes or gives back, if the rule's kind has holders.
+        """
         call = self._call
-        if call is None or call.cost != cost:
-            rule, shared = self.rule, self.sharing is not Sharing.WHOLE
+        if not self._has_holders:
+            holder = ""
+        if call is None or call.cost != cost or call.holder != holder:
+            rule, domain = self.rule, self._domain
+            shared, adaptive = self.sharing is not Sharing.WHOLE, self.sharing is Sharing.ADAPTIVE
             call = self._call = BucketCall(
                 key=self.key,
                 algorithm=rule.algorithm,
@@ -73,13 +82,27 @@ class Step:
                 cost=cost,
                 charge_denied=rule.charge_denied,
                 sharing=self.sharing,
-                regions=self._domain.regions if shared else 1,
-                largest_share=self._domain.largest_share if shared else SHARE_UNITS,
+                regions=domain.regions if shared else 1,
+                largest_share=domain.largest_share if adaptive else SHARE_UNITS,
                 domain=rule.domain,
                 base_version=base_version if shared else 0,
                 base=base if shared else SHARE_UNITS,
+                extra=self._extra(base),
+                queue=rule.queue,
+                calendar=rule.calendar,
+                lease_ms=rule.lease_ms,
+                holder=holder,
             )
         return call
+
+    def _extra(self, base: int) -> int:
+        """What rounding left over of a static limit in whole units, while the bases are those of the rules."""
+        domain = self._domain
+        bases = domain.rule_set.bases
+        settled = domain.regions == len(bases) and base == bases.get(domain.region)
+        if self.sharing is not Sharing.STATIC or ALGORITHMS[self.rule.algorithm].adaptive or not settled:
+            return 0
+        return left_over(self.rule.capacity, bases, domain.region)
 
 
 def _sharing(rule: Rule) -> Sharing:
@@ -103,8 +126,9 @@ class Plan:
         self._base_version = base_version
         self._base = base
 
-    def calls(self, cost: int) -> list[BucketCall]:
-        return [step.call(cost, self._base_version, self._base) for step in self.steps]
+    def calls(self, cost: int, holder: str = "") -> list[BucketCall]:
+        """``holder``: who takes or gives back, for rules of a kind that has holders."""
+        return [step.call(cost, self._base_version, self._base, holder) for step in self.steps]
 
 
 class Planner:

@@ -9,12 +9,20 @@ head      bits 7-6 layout, 5-4 size of capacity (1, 2, 3, 6 bytes), 3-2 of perio
           (2, 3, 4, 7).  Layout 1: whole limit, level in 1/period_ms tokens.  Layout 2: with ``share``, level in
           1/(period_ms x 10,000) tokens.  Layout 3: as 2 and with ``rebased``.  Layout 0: as 2, ``rebased`` (+ 1;
           0 is never), and what is out, by edge (0 tokens: nothing).  Only hot keys have it: it need not be short.
+          At most 19 digits and nothing else: a number (see below).
 time      milliseconds of the store's clock at which ``level`` held, modulo 2^40 (read as the nearest to now).
 capacity  of the whole rule, and ``period`` in ms: the numbers that ``level`` was computed with.
 level     signed: below zero after charges that were decided elsewhere, or when the rule was lowered.
 share     that was in force, out of 10,000.
 rebased   when a large step back of the clock was last accepted, modulo 2^40.
 edge      until when ``tokens`` of token leases are out (see ``tokens_out``), modulo 2^40.
+
+A number: GCRA keeps the bucket of a whole limit as one integer of 64 bits in decimal digits, which Redis holds in
+the pointer itself: 16 bytes less.  It is ``(used x 264 + index) x 10^9 + time``, where ``used`` counts
+1/period_ms tokens, ``index`` is the period's place among the 264 divisors of a day in milliseconds (which the
+periods of all usual rates are), and ``time`` is modulo 10^9 ms.  What is used does not depend on the capacity, so
+none is kept.  Such a bucket lives for less than ten hours, so its time is read right unless a clock steps by days.
+A bucket that does not fit has one of the other layouts, and every kind of bucket reads all of them.
 
 Two conversions, both made when a bucket is read, never in place:
 - the rule's numbers changed (:func:`converted`): what was used stays used; the level follows the capacity.
@@ -29,6 +37,13 @@ from regional_limiter.algorithms.tokens_out import EDGES_MOST, NONE_OUT, Out
 from regional_limiter.model.share import SHARE_UNITS, region_capacity
 
 _TIME_MODULUS = 2**40
+_NUMBER_TIME_MODULUS = 10**9
+_NUMBER_MOST = 2**63 - 1
+_DIGITS_MOST = len(str(_NUMBER_MOST))
+DIVISORS_OF_A_DAY = tuple(
+    sorted(2**twos * 3**threes * 5**fives for twos in range(11) for threes in range(4) for fives in range(6))
+)
+_INDEX_OF_PERIOD = {period_ms: index for index, period_ms in enumerate(DIVISORS_OF_A_DAY)}
 _CAPACITY_SIZES = (1, 2, 3, 6)
 _PERIOD_SIZES = (1, 2, 3, 5)
 _LEVEL_SIZES = (2, 3, 4, 7)
@@ -80,8 +95,31 @@ def pack(bucket: Bucket) -> bytes:
     return packed
 
 
+def pack_as_number(bucket: Bucket) -> bytes | None:
+    """The bucket as one integer.  None: it does not fit."""
+    index = _INDEX_OF_PERIOD.get(bucket.period_ms)
+    used = bucket.capacity * bucket.period_ms * SHARE_UNITS - bucket.level
+    if index is None or bucket.share != SHARE_UNITS or bucket.rebased_ms is not None or bucket.out:
+        return None
+    if used % SHARE_UNITS:
+        return None
+    high = used // SHARE_UNITS * len(DIVISORS_OF_A_DAY) + index
+    number = high * _NUMBER_TIME_MODULUS + bucket.time_ms % _NUMBER_TIME_MODULUS
+    return b"%d" % number if number <= _NUMBER_MOST else None
+
+
+def _from_number(number: int, now_ms: int) -> Bucket:
+    # As of a capacity of 0, so that the conversion to the rule's present one leaves what was used.
+    high, time_ms = divmod(number, _NUMBER_TIME_MODULUS)
+    used, index = divmod(high, len(DIVISORS_OF_A_DAY))
+    time_ms = _nearest(time_ms, now_ms, _NUMBER_TIME_MODULUS)
+    return Bucket(time_ms, -used * SHARE_UNITS, 0, DIVISORS_OF_A_DAY[index])
+
+
 def unpack(packed: bytes, now_ms: int) -> Bucket | None:
     """None: written by a version that this one cannot read."""
+    if len(packed) <= _DIGITS_MOST and packed.isdigit():
+        return _from_number(int(packed), now_ms)
     layout = packed[0] >> 6
     sizes = (5, _CAPACITY_SIZES[packed[0] >> 4 & 3], _PERIOD_SIZES[packed[0] >> 2 & 3], _LEVEL_SIZES[packed[0] & 3])
     tail = _TAILS[layout]
@@ -138,6 +176,6 @@ def _size_index(value: int, bits_a_byte: int, sizes: tuple[int, ...]) -> int:
     return len(sizes) - 1
 
 
-def _nearest(stored: int, now_ms: int) -> int:
-    behind = (now_ms - stored) % _TIME_MODULUS
-    return now_ms - (behind if behind < _TIME_MODULUS // 2 else behind - _TIME_MODULUS)
+def _nearest(stored: int, now_ms: int, modulus: int = _TIME_MODULUS) -> int:
+    behind = (now_ms - stored) % modulus
+    return now_ms - (behind if behind < modulus // 2 else behind - modulus)

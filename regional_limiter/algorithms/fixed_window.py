@@ -1,9 +1,13 @@
-"""Fixed window: so many requests in each half-open window [start, end), aligned to the epoch.  Pure integers.
+"""Fixed window: so many requests in each half-open window [start, end).  Pure integers.
 
-A window's identity is in its key (``<bucket key>:<number of the window>``), so the instant of the end belongs to
-the next window and a clock that goes back a little finds the old count again: the key outlives its window by
-the clock tolerance.  The state is the count alone, as decimal digits, which Redis keeps in the pointer itself.
-Usage is what is stored, so a rule whose limit changes keeps it without a conversion.
+Windows are aligned to the epoch, or are those of a calendar (``calendar``).  A window's identity is in its key
+(``<bucket key>:<number of the window>``, of a calendar its start in ms), so the instant of the end belongs to the
+next window and a clock that goes back a little finds the old count again: the key outlives its window by the clock
+tolerance.  The state is the count alone, as decimal digits, which Redis keeps in the pointer itself.  Usage is what
+is stored, so a rule whose limit changes keeps it without a conversion.
+
+Redis has no calendar: it is told the edges of three windows around the caller's clock, and refuses a call whose
+edges are not around its own.
 
 A global limit is split by the number that the call carries (``static``): a window cannot follow a moving share
 without handing back what it spent.
@@ -11,6 +15,7 @@ without handing back what it spent.
 
 from __future__ import annotations
 
+from regional_limiter.algorithms.calendar import edges_around, window_at
 from regional_limiter.algorithms.outcome import RETRY_FOR_LARGER_SHARE_MS, STEP_KEPT_MS, Ending, Outcome
 from regional_limiter.model.decision import Reason, Verdict
 from regional_limiter.model.enforcement import ShareInForce
@@ -18,19 +23,19 @@ from regional_limiter.store.base import BucketCall
 
 
 def numbers(call: BucketCall, now_ms: int) -> tuple[int, ...]:
-    """What the function library has to know of the rule: how long a window is."""
-    return (_window_ms(call),)
+    """What the function library has to know of the rule: how long a window is, or a calendar's next edges."""
+    return edges_around(call.calendar, now_ms) if call.calendar is not None else (_window_ms(call),)
 
 
 def storage_key(call: BucketCall, now_ms: int) -> str:
     """Where the window that ``now_ms`` lies in is stored."""
-    return f"{call.key}:{now_ms // _window_ms(call)}"
+    return f"{call.key}:{_window(call, now_ms)[0]}"
 
 
 def decide(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: int) -> Outcome:
     """What a check of ``call.cost`` does to the count of the present window."""
     count = int(state) if state is not None else 0
-    left_ms = _left_ms(call, now_ms)
+    left_ms = _window(call, now_ms)[1] - now_ms
     top = call.part
     cost = call.cost
     reason = Reason.OK
@@ -55,7 +60,7 @@ def give_back(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms
     if state is None:
         return None
     count = max(0, int(state) - call.cost)
-    left_ms = _left_ms(call, now_ms)
+    left_ms = _window(call, now_ms)[1] - now_ms
     top = call.part
     verdict = _verdict(call, share, Reason.OK, top, count, left_ms)
     return Ending(verdict, str(count).encode(), left_ms + STEP_KEPT_MS)
@@ -67,9 +72,13 @@ def _window_ms(call: BucketCall) -> int:
     return call.window_ms
 
 
-def _left_ms(call: BucketCall, now_ms: int) -> int:
+def _window(call: BucketCall, now_ms: int) -> tuple[int, int]:
+    """(which window it is, when it ends)."""
+    if call.calendar is not None:
+        return window_at(call.calendar, now_ms)
     window_ms = _window_ms(call)
-    return window_ms - now_ms % window_ms
+    number = now_ms // window_ms
+    return number, (number + 1) * window_ms
 
 
 def _verdict(call: BucketCall, share: ShareInForce, reason: Reason, top: int, count: int, left_ms: int) -> Verdict:

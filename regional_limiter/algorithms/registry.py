@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from regional_limiter.algorithms import fixed_window, token_bucket
+from regional_limiter.algorithms import fixed_window, gcra, leaky_bucket, token_bucket
 from regional_limiter.algorithms.outcome import Ending, Outcome
 from regional_limiter.model.decision import ShareKind
 from regional_limiter.model.enforcement import ShareInForce
@@ -43,6 +43,17 @@ ALGORITHMS: Mapping[Algorithm, Functions] = {
     ),
     Algorithm.FIXED_WINDOW: Functions(
         2, fixed_window.numbers, fixed_window.storage_key, fixed_window.decide, fixed_window.give_back
+    ),
+    Algorithm.GCRA: Functions(
+        3, token_bucket.numbers, token_bucket.storage_key, gcra.decide, gcra.give_back, adaptive=True
+    ),
+    Algorithm.LEAKY_BUCKET: Functions(
+        4,
+        leaky_bucket.numbers,
+        token_bucket.storage_key,
+        leaky_bucket.decide,
+        token_bucket.give_back,
+        adaptive=True,
     ),
 }
 

@@ -5,6 +5,7 @@ ApportionError
 +-- InvalidRules        the operator erred: a rule set is refused whole, with every fault by its place
 +-- RulesUnavailable    a domain whose rules this node cannot read: its checks have no answer (503)
 +-- StoreUnavailable    the store erred: no answer within the deadline, or a refusal
+    +-- OtherWindows    the caller's calendar windows are not around the store's clock; nothing ran
 """
 
 from __future__ import annotations
@@ -58,3 +59,11 @@ class StoreUnavailable(ApportionError):
         super().__init__(cause)
         self.cause = cause
         self.may_have_run = may_have_run
+
+
+class OtherWindows(StoreUnavailable):
+    """The windows of a calendar that came with a call are not around the store's clock, which is at ``time_ms``."""
+
+    def __init__(self, time_ms: int) -> None:
+        super().__init__("other_windows", may_have_run=False)
+        self.time_ms = time_ms

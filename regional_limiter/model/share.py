@@ -43,6 +43,25 @@ def region_capacity(capacity: int, share: int, regions: int) -> int:
     return 1 + (capacity - regions) * share // SHARE_UNITS
 
 
+def left_over(capacity: int, bases: Mapping[str, int], region: str) -> int:
+    """What ``region`` may hold beyond :func:`region_capacity`, so that the parts sum to ``capacity``.
+
+    The units that rounding down leaves over go to the regions that it took most from (largest remainder), of equals
+    to the first by name.  Every region reckons it from the same bases; it holds only for all of them together.
+    """
+    regions = len(bases)
+    proportional = capacity - regions if capacity >= regions else capacity
+    takers = sorted(
+        (name for name, base in bases.items() if base > 0),
+        key=lambda name: (-(proportional * bases[name] % SHARE_UNITS), name),
+    )
+    if region not in takers:
+        return 0
+    left = capacity - sum(region_capacity(capacity, base, regions) for base in bases.values())
+    each, some = divmod(left, len(takers))
+    return each + (takers.index(region) < some)
+
+
 def bases_by_weight(weights: Mapping[str, int]) -> dict[str, int]:
     """Base share per region in proportion to its weight: integers that sum to 10,000 (largest remainder).
 

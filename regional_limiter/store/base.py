@@ -42,9 +42,9 @@ class BucketCall:
     """One rule of one check, compiled: everything that a store needs to decide and charge it.
 
     ``regions``: how many regions share the limit (1 for region scope).  ``largest_share``: the most that this
-    region can come to hold; a cost above what it allows is ``exceeds_capacity``.  ``base`` as of
-    ``base_version`` is this region's number for ``domain``; ``extra``: what rounding down leaves to this region
-    of a static limit that counts in whole units.  ``cost`` 0 peeks: changes nothing.
+    region can come to hold of an adaptive one.  ``base`` as of ``base_version`` is this region's number for
+    ``domain``; ``extra``: what rounding down leaves to it of a static limit that counts in whole units.
+    ``cost`` 0 peeks: changes nothing.
 
     By kind: ``refill`` of the buckets, ``queue`` of a leaky bucket; ``window_ms`` of the windows, or ``calendar``
     of a fixed window; ``lease_ms`` and ``holder`` (who takes or releases; "" elsewhere) of concurrency.
@@ -81,8 +81,10 @@ class BucketCall:
 
     @property
     def largest(self) -> int:
-        """The largest cost that can ever pass here."""
-        return region_capacity(self.capacity, self.largest_share, self.regions)
+        """A cost above it ``exceeds_capacity``: the whole, or as much of it as this region can come to hold."""
+        if self.sharing is Sharing.ADAPTIVE:
+            return region_capacity(self.capacity, self.largest_share, self.regions)
+        return self.capacity
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.errors import OtherWindows, StoreUnavailable
 from regional_limiter.store.breaker import Breaker
 from regional_limiter.store.connection import ConnectionOptions, ReplyError, Server, pack
+from regional_limiter.store.library import OTHER_WINDOWS
 from regional_limiter.store.topology import NOTHING_KNOWN, NodeLine, Topology, merge, parse_nodes
 
 _log = logging.getLogger("apportion.store")
@@ -205,6 +206,8 @@ class Cluster:
         return address
 
     def _refused(self, kind: str, text: str, address: str) -> StoreUnavailable:
+        if kind == OTHER_WINDOWS:
+            return OtherWindows(int(text.split()[1]))
         if kind in _ELSEWHERE or kind == "MOVED":
             self.want_refresh()
         self._log_seldom(address, f"refused a call: {text[:300]}")

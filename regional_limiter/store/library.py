@@ -65,6 +65,9 @@ PARTS = (
 )
 """The text, in order: a later part uses the locals of the earlier ones."""
 
+OTHER_WINDOWS = "OTHERWINDOWS"
+"""The error of a call whose calendar windows are not around the store's clock; that clock's time in ms follows."""
+
 Encoded = tuple[list[bytes], list[bytes]]
 """(keys, arguments) of an FCALL."""
 
@@ -99,6 +102,7 @@ _NUMBERS = {
     "BEATS_MAX": BEATS_MOST,
     "BEAT_YOUNG_US": BEAT_YOUNG_US,
     "RECORD_MS": RECORD_MS,
+    "OTHER_WINDOWS": OTHER_WINDOWS,
     "RETRY_FOR_LARGER_SHARE_MS": RETRY_FOR_LARGER_SHARE_MS,
     "SHARE_ZERO_RESET_MS": SHARE_ZERO_RESET_MS,
     "STEP_KEPT_MS": STEP_KEPT_MS,
@@ -193,7 +197,10 @@ def charge_key(call: BucketCall, request_id: str) -> str:
 
 
 def encode_check(calls: Sequence[BucketCall], request_id: str | None = None, now_ms: int = 0) -> Encoded:
-    """Keys must differ and share one hash tag.  ``now_ms`` is the caller's clock, for calendar windows only."""
+    """A check, or a refund (with ``request_id``: of its check's calls, in their order).
+
+    Keys must differ and share one hash tag.  ``now_ms`` is the caller's clock, for calendar windows only.
+    """
     keys, arguments = _encode_calls(calls, now_ms)
     if request_id is not None:
         keys += _records_of(calls, request_id)
@@ -217,11 +224,6 @@ def decode_check(reply: Sequence[int]) -> list[Verdict]:
         )
         for at in range(0, len(reply), _VERDICT_FIELDS)
     ]
-
-
-def encode_refund(calls: Sequence[BucketCall], request_id: str | None = None, now_ms: int = 0) -> Encoded:
-    """With ``request_id``: the calls of its check, in the same order; cost 0 for what keeps its charge."""
-    return encode_check(calls, request_id, now_ms)
 
 
 def _records_of(calls: Sequence[BucketCall], request_id: str) -> list[bytes]:

@@ -11,11 +11,12 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from time import monotonic, time_ns
 from typing import Final, cast
 
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
-from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.errors import OtherWindows, StoreUnavailable
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
@@ -81,14 +82,14 @@ class RedisClusterStore:
     # ---- CheckStore
 
     async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
-        reply = await self._keyed("check", calls, wire.encode_check(calls, request_id))
-        return wire.decode_check(cast(Sequence[int], reply))
+        return wire.decode_check(cast(Sequence[int], await self._keyed("check", calls, request_id)))
 
     async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
-        await self._keyed("refund", calls, wire.encode_refund(calls, request_id), calm=True)
+        await self._keyed("refund", calls, request_id, calm=True)
 
     async def lease(self, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
-        reply = await self._keyed("lease", [call], wire.encode_lease(call, want, returned))
+        encoded = wire.encode_lease(call, want, returned)
+        reply = await self._sent("lease", [call], encoded, self._attempt_s, self._whole_s)
         return wire.decode_lease(cast(Sequence[int], reply))
 
     async def points(self) -> Sequence[str]:
@@ -153,15 +154,29 @@ class RedisClusterStore:
     # ---- calls
 
     async def _keyed(
-        self, function: str, calls: Sequence[BucketCall], encoded: Encoded, calm: bool = False
+        self, function: str, calls: Sequence[BucketCall], request_id: str | None, calm: bool = False
+    ) -> Reply:
+        """A check or a refund, which are written alike."""
+        whole_s = self._calm_s if calm else self._whole_s
+        attempt_s = self._calm_s if calm else self._attempt_s
+        end = monotonic() + whole_s
+        try:
+            encoded = wire.encode_check(calls, request_id, time_ns() // 1_000_000)
+            return await self._sent(function, calls, encoded, attempt_s, whole_s)
+        except OtherWindows as error:
+            # The store's clock counts, and nothing has run: once more, with windows around it.
+            encoded = wire.encode_check(calls, request_id, error.time_ms)
+            return await self._sent(function, calls, encoded, attempt_s, end - monotonic())
+
+    async def _sent(
+        self, function: str, calls: Sequence[BucketCall], encoded: Encoded, attempt_s: float, whole_s: float
     ) -> Reply:
         keys, arguments = encoded
-        command = pack("FCALL", self._library.functions[function], len(keys), *keys, *arguments)
         reply = await self.cluster.call(
-            command,
+            pack("FCALL", self._library.functions[function], len(keys), *keys, *arguments),
             slot=slot_of_tag(tag_of(calls[0].key)),
-            attempt_s=self._calm_s if calm else self._attempt_s,
-            whole_s=self._calm_s if calm else self._whole_s,
+            attempt_s=attempt_s,
+            whole_s=whole_s,
             load=self._load,
         )
         return cast(Reply, reply)

@@ -11,7 +11,7 @@ import redis
 
 from regional_limiter.model.enforcement import BASE, Write
 from regional_limiter.model.keys import bucket_key
-from regional_limiter.model.rule import Algorithm, Rate, Rule
+from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate, Rule
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
 from regional_limiter.store.base import BucketCall, NodeBeat, Sharing
@@ -19,6 +19,7 @@ from tests.contract.redis_server import RedisServer
 
 LIBRARY = wire.build_library(ProtocolTimes())
 BYTES_A_BUCKET = 135
+BYTES_A_GCRA = 110
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,8 @@ def server(running: RedisServer) -> RedisServer:
 
 def call_of(name: str = "r", **fields: object) -> BucketCall:
     usual: dict[str, object] = {"capacity": 20, "refill": Rate(1, 3_600_000), "window_ms": None, "cost": 1}
-    return BucketCall(f"rl:{{t}}:d/{name}:u", Algorithm.TOKEN_BUCKET, **{**usual, **fields})  # type: ignore[arg-type]
+    usual["algorithm"] = Algorithm.TOKEN_BUCKET
+    return BucketCall(f"rl:{{t}}:d/{name}:u", **{**usual, **fields})  # type: ignore[arg-type]
 
 
 def check(server: RedisServer, *calls: BucketCall, request_id: str | None = None) -> list[int]:
@@ -55,6 +57,33 @@ def test_a_live_bucket_takes_at_most_135_bytes(server: RedisServer) -> None:
         assert server.client.memory_usage(key) <= BYTES_A_BUCKET
 
 
+def test_a_live_gcra_takes_at_most_110_bytes(server: RedisServer) -> None:
+    rule = Rule("orders-free", "default", (), ("client_key",), Algorithm.GCRA, 20, Rate(1, 100), None)
+    key = bucket_key(rule, {"client_key": "user:42"}, b"secret")
+    usual = ((1, 100), 20), ((1, 600), 100), ((1, 10), 1000), ((7, 1000), 1000), ((1, 3600), 1000), ((1, 6000), 10)
+    for refill, capacity in usual:
+        call = BucketCall(key, Algorithm.GCRA, capacity, Rate(*refill), None, capacity)
+        server.client.delete(key)
+        check(server, call)
+        assert server.client.object("encoding", key) == b"int"
+        assert server.client.memory_usage(key) <= BYTES_A_GCRA
+
+
+def test_windows_that_are_not_around_the_servers_clock_are_refused_before_anything_is_done(
+    server: RedisServer,
+) -> None:
+    calendar = CalendarWindow(CalendarUnit.DAY, "Europe/Berlin")
+    daily = call_of("day", algorithm=Algorithm.FIXED_WINDOW, refill=None, calendar=calendar)
+    seconds, micros = server.client.time()
+    now_ms = seconds * 1000 + micros // 1000
+    for function, off_days in (("check", -3), ("check", 3), ("refund", -3), ("refund", 3)):
+        encoded = wire.encode_check([call_of(), daily], "r", now_ms + off_days * 86_400_000)
+        with pytest.raises(redis.ResponseError, match=rf"^{wire.OTHER_WINDOWS} \d+") as caught:
+            server.call(LIBRARY, function, encoded)
+        assert abs(int(str(caught.value).split()[1]) - now_ms) < 60_000
+        assert server.client.dbsize() == 0
+
+
 def test_every_key_has_an_end_and_a_peek_makes_none(server: RedisServer) -> None:
     random = Random(1)
     sharing = {"regions": 3, "domain": "d", "base_version": 2, "base": 3333}
@@ -70,7 +99,7 @@ def test_every_key_has_an_end_and_a_peek_makes_none(server: RedisServer) -> None
         )
         window = BucketCall(f"rl:{{t}}:d/w{number % 7}:u", Algorithm.FIXED_WINDOW, 9, None, 60_000, 1)
         check(server, call, window, request_id=f"r{number}" if random.random() < 0.2 else None)
-        server.call(LIBRARY, "refund", wire.encode_refund([call], "x" if random.random() < 0.2 else None))
+        server.call(LIBRARY, "refund", wire.encode_check([call], "x" if random.random() < 0.2 else None))
     keys = list(server.client.scan_iter())
     assert len(keys) > 30
     assert all(server.client.pttl(key) != -1 for key in keys)  # -1: no end; -2: gone meanwhile
@@ -94,7 +123,7 @@ def test_when_memory_is_full_checks_stop_and_shares_go_on(server: RedisServer) -
             check(server, call_of("new"))
         write = Write("n", "", 1, 1, 0, True, {"k": BASE}, True, 1, {"d": 1})
         assert wire.decode_write(server.call(LIBRARY, "write", wire.encode_write(write))).instance == "n"
-        server.call(LIBRARY, "refund", wire.encode_refund([call_of()]))
+        server.call(LIBRARY, "refund", wire.encode_check([call_of()]))
         server.call(LIBRARY, "touch", wire.encode_touch(NodeBeat("n", "i", "", 0, 0)))
         server.call(LIBRARY, "offer", wire.encode_offer({"k": 1}))
         server.call(LIBRARY, "collect", wire.encode_collect())

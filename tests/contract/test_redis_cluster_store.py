@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from regional_limiter.algorithms.calendar import window_at
 from regional_limiter.model.enforcement import Write
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.keys import tag_of
-from regional_limiter.model.rule import Algorithm, Rate
+from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate
 from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.store import redis_cluster
 from regional_limiter.store.base import BucketCall
 from regional_limiter.store.cluster import ClusterOptions
-from regional_limiter.store.connection import ConnectionOptions
+from regional_limiter.store.connection import ConnectionOptions, pack
 from regional_limiter.store.library import build_library
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from regional_limiter.store.topology import slot_of_tag
@@ -75,6 +79,25 @@ async def test_spring_cloud_gateway_248_two_rules_of_one_client_whose_keys_hash_
     async with running(store, tmp_path, rules, times=TIMES, deadline_s=1.0) as limiter:
         answers = [await limiter.check(check()) for _ in range(3)]
     assert [(answer.allowed, answer.degraded) for answer in answers] == [(True, False)] * 2 + [(False, False)]
+
+
+@pytest.mark.parametrize("off_days", [-400, -2, 0, 2, 400])
+async def test_a_node_whose_calendar_is_wrong_goes_by_the_stores(
+    store: RedisClusterStore, monkeypatch: pytest.MonkeyPatch, off_days: int
+) -> None:
+    monkeypatch.setattr(redis_cluster, "time_ns", lambda: time.time_ns() + off_days * 86_400 * 10**9)
+    calendar = CalendarWindow(CalendarUnit.DAY, "Pacific/Apia")
+    key = f"rl:{{{off_days}}}:default/day:u"
+    call = BucketCall(key, Algorithm.FIXED_WINDOW, 10, None, None, 4, calendar=calendar)
+    (verdict,) = await store.check([call])
+    assert (verdict.allowed, verdict.remaining) == (True, 6)
+    await store.refund([replace(call, cost=1)])
+    start_ms, end_ms = window_at(calendar, time.time_ns() // 1_000_000)
+    (peeked,) = await store.check([replace(call, cost=0)])
+    assert peeked.remaining == 7
+    assert abs(peeked.reset_after_ms - (end_ms - time.time_ns() // 1_000_000)) < 10_000
+    server = store.cluster.server(store.cluster.owner(slot(call)))
+    assert await server.call(pack("GET", f"{key}:{start_ms}"), 1.0) == b"3"
 
 
 async def test_a_denial_in_one_slot_gives_back_what_the_other_charged(

@@ -14,7 +14,7 @@ import pytest
 from regional_limiter.model.decision import Reason, ShareKind
 from regional_limiter.model.enforcement import Write
 from regional_limiter.model.errors import StoreUnavailable
-from regional_limiter.model.rule import Algorithm, Rate
+from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate
 from regional_limiter.model.share import ProtocolTimes, floor_of
 from regional_limiter.store.base import AgentStore, BucketCall, CheckStore, NodeBeat, RuleTotals, Sharing
 from regional_limiter.store.memory import MemoryStore
@@ -62,6 +62,21 @@ def window(limit: int = 10, cost: int = 1, **fields: object) -> BucketCall:
     return BucketCall(key, Algorithm.FIXED_WINDOW, limit, None, 86_400_000, cost, **fields)  # type: ignore[arg-type]
 
 
+def gcra(capacity: int = 10, cost: int = 1) -> BucketCall:
+    return replace(bucket(capacity, cost), algorithm=Algorithm.GCRA)
+
+
+def queue(capacity: int = 10, cost: int = 1) -> BucketCall:
+    return replace(bucket(capacity, cost), algorithm=Algorithm.LEAKY_BUCKET, queue=True)
+
+
+def monthly(limit: int = 10, cost: int = 1) -> BucketCall:
+    return replace(window(limit, cost), window_ms=None, calendar=CalendarWindow(CalendarUnit.MONTH, "Asia/Tokyo"))
+
+
+every_kind = pytest.mark.parametrize("make", [bucket, window, gcra, queue, monthly])
+
+
 async def remaining(store: Store, call: BucketCall) -> int:
     return (await store.check([replace(call, cost=0)]))[0].remaining
 
@@ -71,7 +86,7 @@ async def point_of(store: Store) -> str:
     return point
 
 
-@pytest.mark.parametrize("make", [bucket, window])
+@every_kind
 async def test_a_limit_is_spent_and_then_denies(store: Store, make: type) -> None:
     call = make(3)
     verdicts = [(await store.check([call]))[0] for _ in range(5)]
@@ -103,7 +118,7 @@ async def test_what_waiting_cannot_help_names_no_wait(store: Store) -> None:
     assert (zero.reason, zero.retry_after_ms) == (Reason.ZERO_LIMIT, None)
 
 
-@pytest.mark.parametrize("make", [bucket, window])
+@every_kind
 async def test_a_refund_returns_at_most_what_was_used(store: Store, make: type) -> None:
     call = make(10, cost=4)
     await store.check([call])

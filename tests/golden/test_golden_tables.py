@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from regional_limiter.model.rule import Algorithm, Rate
+from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall, Sharing
 from tests.contract.points import Point, PythonPoint, RedisPoint
@@ -17,12 +17,15 @@ from tests.contract.redis_server import RedisServer
 
 START_MS = 20_000 * 86_400_000
 TABLES = sorted(Path(__file__).parent.glob("*.yaml"))
+AS_TOKEN_BUCKETS = (Algorithm.GCRA, Algorithm.LEAKY_BUCKET)
+"""Kinds that decide as a token bucket: its table is theirs as well."""
 CASES = [
-    pytest.param(case, id=f"{table.stem}: {case['case']}")
+    pytest.param(case, kind, id=f"{kind or table.stem}: {case['case']}")
     for table in TABLES
+    for kind in ((None, *AS_TOKEN_BUCKETS) if table.stem == Algorithm.TOKEN_BUCKET else (None,))
     for case in yaml.safe_load(table.read_text())
 ]
-OF_THE_LAST = ("remaining", "retry_after_ms", "reset_after_ms", "reason")
+OF_THE_LAST = ("remaining", "retry_after_ms", "reset_after_ms", "reason", "wait_ms")
 KNOWN = {"at", "times", "cost", "say", "limit", "refund", "request", "check", "key", "stored", *OF_THE_LAST}
 
 
@@ -41,11 +44,12 @@ def point(request: pytest.FixtureRequest) -> Point:
 
 
 def call_of(name: str, key: str, limit: dict[str, Any], cost: int) -> BucketCall:
-    refill, window_ms = limit.get("refill"), limit.get("window")
+    refill, window_ms, calendar = limit.get("refill"), limit.get("window"), limit.get("calendar")
     static = "share" in limit
+    usual = Algorithm.FIXED_WINDOW if window_ms or calendar else Algorithm.TOKEN_BUCKET
     return BucketCall(
         key=f"rl:{{tag}}:default/{name}:{key}",
-        algorithm=Algorithm.FIXED_WINDOW if window_ms else Algorithm.TOKEN_BUCKET,
+        algorithm=Algorithm(limit.get("algorithm", usual)),
         capacity=limit["capacity"],
         refill=Rate(*refill) if refill else None,
         window_ms=window_ms,
@@ -54,12 +58,17 @@ def call_of(name: str, key: str, limit: dict[str, Any], cost: int) -> BucketCall
         sharing=Sharing.STATIC if static else Sharing.WHOLE,
         regions=limit.get("regions", 1),
         base=limit.get("share", 10_000),
+        extra=limit.get("extra", 0),
+        queue=limit.get("queue", False),
+        calendar=CalendarWindow(CalendarUnit(calendar[0]), calendar[1]) if calendar else None,
     )
 
 
 def take(point: Point, case: dict[str, Any], step: dict[str, Any], at: float, limits: dict[str, Any]) -> list[Any]:
     """One step at one time: whether each of its checks was allowed, and the last one's verdicts."""
-    now_us = (START_MS + round(at * 1000)) * 1000
+    start = case.get("start")
+    start_ms = START_MS if start is None else round(start.timestamp() * 1000)
+    now_us = (start_ms + round(at * 1000)) * 1000
     names = step.get("check", list(limits))
     cost = step.get("refund", step.get("cost", 1))
     calls = [call_of(name, step.get("key", "u"), limits[name], cost) for name in names]
@@ -72,13 +81,14 @@ def take(point: Point, case: dict[str, Any], step: dict[str, Any], at: float, li
     return answers
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_golden(point: Point, case: dict[str, Any]) -> None:
-    limits = case.get("limits") or {"rule": case["limit"]}
+@pytest.mark.parametrize(("case", "kind"), CASES)
+def test_golden(point: Point, case: dict[str, Any], kind: Algorithm | None) -> None:
+    every = {} if kind is None else {"algorithm": kind}
+    limits = case.get("limits") or {"rule": case["limit"] | every}
     for number, step in enumerate(case["steps"]):
         assert set(step) <= KNOWN, f"step {number}: {set(step) - KNOWN}"
         if "limit" in step:
-            limits = {"rule": step["limit"]}
+            limits = {"rule": step["limit"] | every}
         times = step["at"] if isinstance(step["at"], list) else [step["at"]]
         said = ""
         for place, at in enumerate(times):
@@ -94,5 +104,11 @@ def test_golden(point: Point, case: dict[str, Any]) -> None:
 
 
 def test_every_table_has_cases() -> None:
-    assert {table.stem for table in TABLES} == {"fixed_window", "several_rules", "token_bucket"}
+    assert {table.stem for table in TABLES} == {
+        "calendar_window",
+        "fixed_window",
+        "leaky_bucket",
+        "several_rules",
+        "token_bucket",
+    }
     assert len(CASES) >= 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.errors import OtherWindows, StoreUnavailable
 from regional_limiter.store.cluster import Cluster, ClusterOptions
 from regional_limiter.store.connection import ReplyError
 
@@ -32,6 +32,13 @@ async def test_a_missing_function_is_loaded_and_called_again() -> None:
     cluster = Answering(ReplyError("ERR Function not found"), [1])
     assert await cluster.ask() == [1]
     assert cluster.loads == 1
+
+
+async def test_windows_of_another_time_prove_that_nothing_ran_and_tell_the_time() -> None:
+    cluster = Answering(ReplyError("OTHERWINDOWS 1700000000123 script: apportion_check_x, on user_function:1."))
+    with pytest.raises(OtherWindows) as caught:
+        await cluster.ask()
+    assert (caught.value.time_ms, caught.value.may_have_run) == (1_700_000_000_123, False)
 
 
 async def test_an_error_that_quotes_a_missing_function_does_not_prove_that_nothing_ran() -> None:

@@ -63,6 +63,12 @@ def test_of_equals_the_first_in_the_set_is_named() -> None:
     assert combine([denied("a", None), denied("b", None)]).rule == "a"
 
 
+def test_of_several_queues_the_slowest_says_when_and_none_when_a_rule_denies() -> None:
+    assert combine([allowed("a", 5, wait_ms=20), allowed("b", 4, wait_ms=300)]).wait_ms == 300
+    assert combine([allowed("a", 5, wait_ms=20)]).wait_ms == 20
+    assert combine([allowed("a", 5, wait_ms=20), denied("b", 100)]).wait_ms == 0
+
+
 def test_an_answer_at_the_floor_is_degraded() -> None:
     assert combine([allowed("a"), allowed("b", share_kind=ShareKind.FLOOR)]).degraded
     assert combine([allowed("a", degraded=True)]).degraded

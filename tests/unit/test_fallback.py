@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regional_limiter.algorithms.bucket_state import Bucket, pack, unpack
 from regional_limiter.algorithms.token_bucket import fits_exactly
 from regional_limiter.fallback import Fallback, Unanswered, _part_numbers
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
-from regional_limiter.model.rule import Algorithm, OnStoreFailure, Rate
+from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, OnStoreFailure, Rate
 from regional_limiter.model.share import region_capacity
 from regional_limiter.store.base import BucketCall, Sharing
 
@@ -77,6 +78,43 @@ def test_a_window_is_divided_likewise_and_starts_anew() -> None:
     assert allowed_of(fallback, window(10), 20, nodes=2) == 5
     assert allowed_of(fallback, window(10), 20, nodes=2, at_s=59.999) == 0
     assert allowed_of(fallback, window(10), 20, nodes=2, at_s=60) == 5
+
+
+def test_a_window_of_a_calendar_is_divided_and_starts_anew_with_the_calendars() -> None:
+    call = replace(window(10), window_ms=None, calendar=CalendarWindow(CalendarUnit.MONTH, "Europe/Berlin"))
+    fallback = Fallback()
+    assert allowed_of(fallback, call, 20, nodes=2) == 5
+    month_s = 31 * 86_400 - 3600  # 1970-01-31T23:00:00Z is February in Berlin
+    assert allowed_of(fallback, call, 20, nodes=2, at_s=month_s - 1) == 0
+    assert allowed_of(fallback, call, 20, nodes=2, at_s=month_s) == 5
+
+
+def test_the_part_of_a_static_window_has_what_rounding_left_over() -> None:
+    call = window(30, sharing=Sharing.STATIC, regions=3, base=3333, domain="default")
+    assert allowed_of(Fallback(), call, 100) == 9
+    assert allowed_of(Fallback(), replace(call, extra=1), 100) == 10
+
+
+@pytest.mark.parametrize("kind", [Algorithm.GCRA, Algorithm.LEAKY_BUCKET])
+def test_kinds_that_decide_as_a_token_bucket_do_so_here(kind: Algorithm) -> None:
+    fallback, call = Fallback(), replace(bucket(10), algorithm=kind)
+    assert allowed_of(fallback, call, 20, nodes=3, owing=True) == 3
+    assert allowed_of(fallback, call, 20, nodes=3, at_s=6, owing=True) == 2
+    assert owed(fallback, 6) == [(3, True)]
+    assert allowed_of(fallback, replace(shared(key="l"), algorithm=kind), 100) == region_capacity(100, 5000, 2)
+
+
+def test_a_nodes_part_of_a_queue_has_turns_at_its_part_of_the_rate() -> None:
+    fallback, call = Fallback(), replace(bucket(10), algorithm=Algorithm.LEAKY_BUCKET, queue=True)
+    assert [ask(fallback, call, nodes=2).wait_ms for _ in range(6)] == [0, 2000, 4000, 6000, 8000, 0]
+
+
+def test_what_a_month_is_owed_is_not_charged_to_the_next() -> None:
+    call = replace(window(10, 4), window_ms=None, calendar=CalendarWindow(CalendarUnit.MONTH))
+    fallback = Fallback()
+    ask(fallback, call, owing=True)
+    assert owed(fallback, 31 * 86_400 - 1) == [(4, True)]
+    assert owed(fallback, 31 * 86_400) == []
 
 
 def test_a_global_rule_is_worth_the_base_of_the_region() -> None:
@@ -271,7 +309,7 @@ def test_a_part_is_exact_or_a_little_less_but_never_more(
     refill = Rate(tokens, period_ms)
     if not fits_exactly(capacity, refill):
         return
-    part = _part_numbers(capacity, refill, regions, share, nodes)
+    part = _part_numbers(region_capacity(capacity, share, regions), refill, share, nodes)
     if part is None:
         return
     mine, rate = part
@@ -279,7 +317,9 @@ def test_a_part_is_exact_or_a_little_less_but_never_more(
     exact = Fraction(tokens * share, period_ms * 10_000 * nodes)
     assert mine * nodes <= region_capacity(capacity, share, regions)
     assert rate.period_ms < 2**40
-    assert fits_exactly(mine, rate)
+    for level in (mine * rate.period_ms * 10_000, -mine * rate.period_ms * 10_000):
+        held = Bucket(0, level, mine, rate.period_ms)
+        assert unpack(pack(held), 0) == held
     longest = Fraction(1, 2**40 - 1)
     assert Fraction(rate.tokens, rate.period_ms) <= max(exact, longest)
     ask(Fallback(), bucket(mine, 1, rate=rate))

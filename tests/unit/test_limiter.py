@@ -404,7 +404,7 @@ async def test_bases_travel_with_the_calls_of_global_rules(tmp_path: Path) -> No
     }
     assert called == {
         Sharing.ADAPTIVE: (3, 4000, 2, 9900),
-        Sharing.STATIC: (3, 4000, 2, 9900),
+        Sharing.STATIC: (3, 4000, 2, 10_000),
         Sharing.WHOLE: (0, 10_000, 1, 10_000),
     }
 

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from regional_limiter.algorithms.bucket_state import Bucket, pack, unpack
+from regional_limiter.algorithms.bucket_state import Bucket, pack, pack_as_number, unpack
 from regional_limiter.algorithms.registry import fixed_share
 from regional_limiter.algorithms.token_bucket import decide, give_back, look
 from regional_limiter.algorithms.token_lease import CAPACITY_LEAST, Leased, lease
@@ -251,6 +251,18 @@ def test_the_state_with_leases_out_comes_back_as_it_was() -> None:
         for rebased_ms in (None, START_MS - 5):
             bucket = Bucket(START_MS, -77, 5000, 1000, 4321, rebased_ms, out)
             assert unpack(pack(bucket), START_MS) == bucket
+
+
+def test_a_state_with_leases_out_is_told_from_a_number_that_begins_alike() -> None:
+    """Both begin with a byte from 0x30 to 0x39 when the capacity is large and the rest small."""
+    bucket = Bucket(START_MS, 5, 20_000_000, 1, out=((START_MS + 250, 7),))
+    assert pack(bucket)[:1].isdigit()
+    assert unpack(pack(bucket), START_MS) == bucket
+    assert pack_as_number(bucket) is None
+    number = pack_as_number(replace(bucket, level=50_000, out=()))
+    assert number is not None
+    assert number.isdigit()
+    assert unpack(number, START_MS) is not None
 
 
 def test_a_third_edge_is_counted_with_the_latest() -> None:

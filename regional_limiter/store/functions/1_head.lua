@@ -6,8 +6,9 @@
 -- The wire.  Every function's name ends in _@VERSION@.  All numbers are decimal strings in, integers out.
 -- LIMIT is one string:
 --   "kind capacity numbers charge_denied sharing regions largest_share base_version base extra domain"
---   kind and its numbers, joined by commas: 1 token bucket (tokens, period_ms), 2 fixed window (window_ms); sharing
---   0 whole, 1 static, 2 adaptive.  It is the same for every call of a rule, so it is parsed once and remembered.
+--   kind and its numbers, joined by commas: 1 token bucket (tokens, period_ms), 2 fixed window (window_ms; of a
+--   calendar: four edges in ms), 3 GCRA (as 1), 4 leaky bucket (as 1, queue); sharing 0 whole, 1 static, 2 adaptive.
+--   It is the same for every call of a rule (of a calendar: until the next edge), so it is parsed once and remembered.
 -- VERDICT is nine integers: allowed (0 no, 1 yes; 2 more in an answer that is given again), reason (0 ok, 1 limited,
 --   2 exceeds_capacity, 3 zero_limit), remaining, wait in ms (denied: until it is worth to ask again, -1 never;
 --   allowed: until it is this request's turn), reset_after_ms, share, share kind (0 whole, 1 lease, 2 base, 3 floor),
@@ -32,6 +33,8 @@
 --                                                                  keys of which leased tokens may be about..
 -- publish_rules  no keys   args version, blob                   -> version now known
 -- fetch_rules    no keys   args -                               -> version (-1: none), blob
+--
+-- The error @OTHER_WINDOWS@ <TIME in ms>: the edges that a call has brought are not around this clock.  Nothing was done.
 --
 -- RECORD holds a check's answer for 60 s, CHARGE what of its cost may still be given back ("cost window": into the
 -- window of that number only); both carry the hash tag of the buckets.  A kind
@@ -60,6 +63,7 @@ end
 
 local formats = {} -- head byte -> format of a packed bucket, and its length
 local lengths = {}
+local divisors, divisor_index = {}, {} -- of a day in milliseconds, in order, and their places from 0 on
 
 local function set_up()
   floor, ceil, abs, max, min = math.floor, math.ceil, math.abs, math.max, math.min
@@ -78,5 +82,10 @@ local function set_up()
       end
     end
   end
+  for number = 1, 9295 do -- the root of a day
+    if 86400000 % number == 0 then divisors[#divisors + 1] = number end
+  end
+  for i = #divisors, 1, -1 do divisors[#divisors + 1] = 86400000 / divisors[i] end
+  for i = 1, #divisors do divisor_index[divisors[i]] = i - 1 end
   tonumber, pairs = _G.tonumber, _G.pairs
 end

@@ -30,7 +30,7 @@ local function limit_of(text)
     regions = tonumber(regions), base_version = tonumber(base_version), base = tonumber(base), domain = domain,
   }
   if p.adaptive and not p.kind.adaptive then error('APPORTION a kind that cannot be adaptive: ' .. text) end
-  p.largest = region_capacity(p.capacity, tonumber(largest), p.regions)
+  p.largest = p.adaptive and region_capacity(p.capacity, tonumber(largest), p.regions) or p.capacity
   p.part = p.whole and p.capacity or region_capacity(p.capacity, p.base, p.regions) + tonumber(extra)
   local own = {}
   for number in numbers:gmatch('%d+') do own[#own + 1] = tonumber(number) end

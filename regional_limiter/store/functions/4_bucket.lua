@@ -5,10 +5,29 @@ local function size_index(value, a, b, c)
   return 3
 end
 
-local function nearest(stored, ms)
-  local behind = (ms - stored) % 1099511627776
-  if behind < 549755813888 then return ms - behind end
-  return ms - behind + 1099511627776
+local function nearest(stored, ms, modulus)
+  local behind = (ms - stored) % modulus
+  if behind < modulus / 2 then return ms - behind end
+  return ms - behind + modulus
+end
+
+local TIME_MODULUS, NUMBER_TIME_MODULUS = 1099511627776, 1000000000
+
+-- A bucket as one integer.  Its two halves are put together as text: the whole is above 2^53.
+local function unpack_number(state, ms)
+  if not state:match('^%d+$') then return nil end
+  local high, time = tonumber(state:sub(1, -10)) or 0, tonumber(state:sub(-9))
+  local index = high % #divisors
+  local used = (high - index) / #divisors
+  return nearest(time, ms, NUMBER_TIME_MODULUS), -used * @SHARE_UNITS@, 0, divisors[index + 1], @SHARE_UNITS@, nil
+end
+
+local function pack_number(p, time, level, share, rebased, out)
+  local used = p.capacity * p.unit - level
+  if share ~= @SHARE_UNITS@ or rebased or out or used % @SHARE_UNITS@ ~= 0 then return nil end
+  local high, low = used / @SHARE_UNITS@ * #divisors + p.index, time % NUMBER_TIME_MODULUS
+  if high > 9223372036 or (high == 9223372036 and low > 854775807) then return nil end
+  return high > 0 and ('%d%09d'):format(high, low) or ('%d'):format(low)
 end
 
 -- The layout of a packed bucket and its conversions: regional_limiter/algorithms/bucket_state.py.
@@ -16,18 +35,24 @@ end
 -- nil: written by a version that this one cannot read
 local function unpack_bucket(state, ms)
   local format = formats[byte(state, 1)]
-  if not format or lengths[byte(state, 1)] ~= #state then return nil end
+  if not format or lengths[byte(state, 1)] ~= #state then return unpack_number(state, ms) end
   local head, time, capacity, period, level, share, rebased, edge, tokens, later, more = unpack_fields(format, state)
+  time = nearest(time, ms, TIME_MODULUS)
   if head < 64 then
-    local out = new_out(nearest(edge, ms), tokens, more > 0 and nearest(later, ms) or 0, more)
-    return nearest(time, ms), level, capacity, period, share, rebased > 0 and nearest(rebased - 1, ms) or nil, out
+    rebased = rebased > 0 and nearest(rebased - 1, ms, TIME_MODULUS) or nil
+    edge, later = nearest(edge, ms, TIME_MODULUS), nearest(later, ms, TIME_MODULUS)
+    return time, level, capacity, period, share, rebased, new_out(edge, tokens, later, more)
   end
-  if head < 128 then return nearest(time, ms), level * @SHARE_UNITS@, capacity, period, @SHARE_UNITS@, nil end
-  if head < 192 then return nearest(time, ms), level, capacity, period, share, nil end
-  return nearest(time, ms), level, capacity, period, share, nearest(rebased, ms)
+  if head < 128 then return time, level * @SHARE_UNITS@, capacity, period, @SHARE_UNITS@, nil end
+  if head < 192 then return time, level, capacity, period, share, nil end
+  return time, level, capacity, period, share, nearest(rebased, ms, TIME_MODULUS)
 end
 
 local function pack_bucket(p, time, level, share, rebased, out)
+  if p.index then
+    local number = pack_number(p, time, level, share, rebased, out)
+    if number then return number end
+  end
   local layout = 128
   if out then
     layout = 0
@@ -37,15 +62,15 @@ local function pack_bucket(p, time, level, share, rebased, out)
     layout, level = 64, level / @SHARE_UNITS@
   end
   local head = layout + p.head + size_index(level >= 0 and level or -level - 1, 32768, 8388608, 2147483648)
-  time = time % 1099511627776
+  time = time % TIME_MODULUS
   if out then
-    rebased = rebased and rebased % 1099511627776 + 1 or 0
-    local edge, later = out[1] % 1099511627776, out[3] % 1099511627776
+    rebased = rebased and rebased % TIME_MODULUS + 1 or 0
+    local edge, later = out[1] % TIME_MODULUS, out[3] % TIME_MODULUS
     return pack(formats[head], head, time, p.capacity, p.period, level, share, rebased, edge, out[2], later, out[4])
   end
   if layout == 64 then return pack(formats[head], head, time, p.capacity, p.period, level) end
   if layout == 128 then return pack(formats[head], head, time, p.capacity, p.period, level, share) end
-  return pack(formats[head], head, time, p.capacity, p.period, level, share, rebased % 1099511627776)
+  return pack(formats[head], head, time, p.capacity, p.period, level, share, rebased % TIME_MODULUS)
 end
 
 local function converted(p, level, capacity, period, share)
@@ -171,3 +196,30 @@ function bucket.give_back(s, p, key, cost, ms)
 end
 
 kinds['1'] = bucket
+
+local gcra = {adaptive = true, examine = bucket.examine, finish = bucket.finish, give_back = bucket.give_back}
+
+function gcra.parse(p, numbers)
+  bucket.parse(p, numbers)
+  p.index = p.whole and divisor_index[p.period]
+end
+
+kinds['3'] = gcra
+
+local leaky_bucket = {adaptive = true, examine = bucket.examine, give_back = bucket.give_back}
+
+function leaky_bucket.parse(p, numbers)
+  bucket.parse(p, numbers)
+  p.queue = numbers[3] == 1
+end
+
+function leaky_bucket.finish(s, p, charge)
+  local turn = 0
+  if p.queue and s.reason == OK then
+    turn = reset_after(p, s.level, s.top, s.per_ms, s.earns, s.ahead, s.ms, s.out)
+  end
+  local remaining, wait, reset = bucket.finish(s, p, charge)
+  return remaining, wait + turn, reset
+end
+
+kinds['4'] = leaky_bucket

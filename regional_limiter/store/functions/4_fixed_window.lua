@@ -2,13 +2,20 @@
 
 local fixed_window = {}
 
+-- One number: the windows' length.  More: edges of a calendar's windows, which the caller chose by its own clock.
 function fixed_window.parse(p, numbers)
-  p.window_ms = numbers[1]
+  if #numbers == 1 then p.window_ms = numbers[1] else p.edges = numbers end
 end
 
 -- which window, and how long until it ends
 function fixed_window.window(p, ms)
-  return floor(ms / p.window_ms), p.window_ms - ms % p.window_ms
+  if p.window_ms then return floor(ms / p.window_ms), p.window_ms - ms % p.window_ms end
+  local edges = p.edges
+  for i = 1, #edges - 1 do
+    if edges[i] <= ms and ms < edges[i + 1] then return edges[i], edges[i + 1] - ms end
+  end
+  -- Nothing has been written yet: the caller may ask again by this clock.
+  error({err = '@OTHER_WINDOWS@ ' .. ms})
 end
 
 function fixed_window.examine(s, p, key, cost, ms)
