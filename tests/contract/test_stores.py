@@ -37,9 +37,9 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     await built.close()
 
 
-def bucket(key: str, capacity: int = 10, cost: int = 1, **more: object) -> BucketCall:
+def bucket(key: str, capacity: int = 10, cost: int = 1, rate: Rate = SLOW, **more: object) -> BucketCall:
     name = f"rl:{{{key}}}:default/r:{key}"
-    return BucketCall(name, Algorithm.TOKEN_BUCKET, capacity, SLOW, None, cost, **more)  # type: ignore[arg-type]
+    return BucketCall(name, Algorithm.TOKEN_BUCKET, capacity, rate, None, cost, **more)  # type: ignore[arg-type]
 
 
 def window(key: str, limit: int, cost: int = 1) -> BucketCall:
@@ -169,7 +169,7 @@ async def test_a_lease_is_taken_out_of_the_bucket_and_what_is_unspent_comes_back
 
 
 async def test_kill_9_of_a_holder_holds_back_its_lease_for_its_life_and_no_longer(store: Store) -> None:
-    call = replace(bucket("dead", 1000), refill=Rate(1000, 1))  # full again within a millisecond, but for the lease
+    call = bucket("dead", 1000, rate=Rate(1000, 1))  # full again within a millisecond, but for the lease
     lease = await store.lease(call, 100)
     assert await left(store, call) == 900
     assert (await store.check([replace(call, cost=0)]))[0].reset_after_ms <= 500
@@ -205,6 +205,7 @@ async def test_only_a_share_by_lease_is_leased_from_and_the_write_that_lowers_it
     call = bucket(
         "lent",
         2000,
+        rate=Rate(100, 1),
         sharing=Sharing.ADAPTIVE,
         regions=2,
         largest_share=9900,
