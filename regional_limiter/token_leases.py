@@ -138,20 +138,31 @@ class TokenLeases:
 
     def spend(self, calls: Sequence[BucketCall], now_us: int) -> list[Verdict] | None:
         """Decide a check here: every rule's bucket has a lease that holds the cost.  None: ask the store."""
-        held = self._held
-        leases = []
+        if len(calls) == 1:
+            lease = self.take(calls[0], now_us)
+            return None if lease is None else [lease.verdict(now_us)]
         for call in calls:
-            lease = held.get(call.key)
-            if lease is None or lease.unspent < call.cost or now_us >= lease.ends_us:
+            held = self._held.get(call.key)
+            if held is None or held.unspent < call.cost or now_us >= held.ends_us:
                 return None
-            leases.append(lease)
-        verdicts = []
-        for lease, call in zip(leases, calls, strict=True):
-            lease.unspent -= call.cost
-            verdicts.append(lease.verdict(now_us))
-            if lease.unspent < lease.renew_below or now_us >= lease.renew_at_us:
-                self._bring_back(lease, lease.want(now_us))
-        return verdicts
+        leases = [self.take(call, now_us) for call in calls]
+        return [lease.verdict(now_us) for lease in leases if lease is not None]
+
+    def take(self, call: BucketCall, now_us: int) -> _Held | None:
+        """The decision for one bucket: the lease that the cost was taken from."""
+        lease = self._held.get(call.key)
+        if lease is None:
+            return None
+        unspent = lease.unspent - call.cost
+        # Nearly always; its end is later.
+        if unspent >= lease.renew_below and now_us < lease.renew_at_us:
+            lease.unspent = unspent
+            return lease
+        if unspent < 0 or now_us >= lease.ends_us:
+            return None
+        lease.unspent = unspent
+        self._bring_back(lease, lease.want(now_us))
+        return lease
 
     def note(self, call: BucketCall, verdict: Verdict, now_us: int) -> None:
         """The store has decided a check of a rule that may be leased from."""

@@ -172,10 +172,8 @@ def test_its_life_is_counted_from_before_the_call_was_sent() -> None:
 
 
 def test_the_last_instant_of_its_life_is_not_spent_in() -> None:
-    table = holding(100, 50 * MS)
-    table._held[call().key].renew_at_us = 10**9  # as if nobody had swept
-    assert spend(table, 50 * MS - 1)
-    assert not spend(table, 50 * MS)
+    for late_us, spent in ((-1, True), (0, False)):  # as if nobody had swept
+        assert spend(holding(100, 50 * MS), 50 * MS + late_us) is spent
 
 
 # ---- renewing and bringing back
