@@ -36,9 +36,10 @@ end
 local function unpack_bucket(state, ms)
   local format = formats[byte(state, 1)]
   if not format or lengths[byte(state, 1)] ~= #state then return unpack_number(state, ms) end
-  local head, time, capacity, period, level, share, rebased, edge, tokens, later, more = unpack_fields(format, state)
+  local head, time, capacity, period, level, share, rebased = unpack_fields(format, state)
   time = nearest(time, ms, TIME_MODULUS)
   if head < 64 then
+    local _, _, _, _, _, _, _, edge, tokens, later, more = unpack_fields(format, state)
     rebased = rebased > 0 and nearest(rebased - 1, ms, TIME_MODULUS) or nil
     edge, later = nearest(edge, ms, TIME_MODULUS), nearest(later, ms, TIME_MODULUS)
     return time, level, capacity, period, share, rebased, new_out(edge, tokens, later, more)
@@ -97,7 +98,7 @@ local function look(state, p, ms, v, since, before, before_since)
   if not state then
     local level = top
     if p.adaptive then
-      level = min(top, max(v > 0 and unit or 0, accrued(0, since_ms, ms, per_ms, top)))
+      level = min(top, max(v > 0 and unit or 0, gained(0, ms - since_ms, per_ms, top)))
     end
     return level, top, per_ms, ms, 0, since_ms - ms, absent_full, nil, false
   end
@@ -120,10 +121,18 @@ local function look(state, p, ms, v, since, before, before_since)
   if not p.adaptive then
     local slower = min(share, v)
     local clip = share == v and top or min(top, region_capacity(p.capacity, slower, p.regions) * unit)
-    level = accrued(level, stored, time, tokens * slower, clip, unit, out)
+    if out then
+      level = accrued(level, stored, time, tokens * slower, clip, unit, out)
+    else
+      level = gained(level, time - stored, tokens * slower, clip)
+    end
     unsettled = unsettled or share ~= v
   elseif stored >= since_ms then
-    level = accrued(level, stored, time, per_ms, top, unit, out)
+    if out then
+      level = accrued(level, stored, time, per_ms, top, unit, out)
+    else
+      level = gained(level, time - stored, per_ms, top)
+    end
   else
     if stored >= before_since_ms then
       local clip = region_capacity(p.capacity, before, p.regions) * unit
@@ -142,6 +151,7 @@ local function reset_after(p, level, top, per_ms, earns, ahead, ms, out)
   if p.capacity == 0 then return 0 end
   if per_ms == 0 then return SHARE_ZERO_RESET_MS end
   if level >= top then return 0 end
+  if not out then return ahead + ceil((top - earns) / per_ms) end
   return reached(earns, ms + ahead, top, per_ms, top, p.unit, out) - ms
 end
 

@@ -18,23 +18,24 @@ local function cap_at(at, top, unit, out)
   return max(0, top - unit * tokens)
 end
 
--- The level at to of a bucket that held it at from
-local function accrued(level, from, to, per_ms, top, unit, out)
-  if out then
-    for i = 1, 3, 2 do
-      local edge = out[i]
-      if from < edge and edge < to then
-        level = accrued(level, from, edge, per_ms, cap_at(from, top, unit, out))
-        from = edge
-      end
-    end
-    top = cap_at(from, top, unit, out)
-  end
-  local elapsed = to - from
+-- The level after elapsed under one cap
+local function gained(level, elapsed, per_ms, top)
   if level >= top then return top end
   if elapsed <= 0 or per_ms == 0 then return level end
   if elapsed >= ceil((top - level) / per_ms) then return top end
   return level + elapsed * per_ms
+end
+
+-- The level at to of a bucket that held it at from
+local function accrued(level, from, to, per_ms, top, unit, out)
+  for i = 1, out and 3 or 0, 2 do
+    local edge = out[i]
+    if from < edge and edge < to then
+      level = gained(level, edge - from, per_ms, cap_at(from, top, unit, out))
+      from = edge
+    end
+  end
+  return gained(level, to - from, per_ms, cap_at(from, top, unit, out))
 end
 
 -- When it will hold target, which at at it does not
@@ -45,7 +46,7 @@ local function reached(level, at, target, per_ms, top, unit, out)
       if edge > at then
         local cap = cap_at(at, top, unit, out)
         if target <= cap and ceil((target - level) / per_ms) <= edge - at then break end
-        level, at = accrued(level, at, edge, per_ms, cap), edge
+        level, at = gained(level, edge - at, per_ms, cap), edge
       end
     end
   end
