@@ -104,11 +104,11 @@ class _Held:
         )
 
     def want(self, now_us: int) -> int:
-        """What 100 ms use at the pace at which it was spent; 0 if less than half of it was."""
-        spent = self.tokens - self.unspent
-        if 2 * spent < self.tokens:
+        """What 100 ms use at the pace at which it was spent; 0 if less than half was, at a quarter of the pace."""
+        spent, lasted_us = self.tokens - self.unspent, max(SHORTEST_US, now_us - self.taken_us)
+        if 2 * spent < self.tokens and 4 * spent * WINDOW_US < self.tokens * lasted_us:
             return 0
-        return -(-spent * WINDOW_US // max(SHORTEST_US, now_us - self.taken_us))
+        return -(-spent * WINDOW_US // lasted_us)
 
     def back(self) -> tuple[ReturnedLease]:
         return (ReturnedLease(self.edge_ms, self.tokens, self.unspent),)

@@ -209,6 +209,13 @@ def test_before_its_end_it_is_renewed_if_it_is_used_and_else_only_brought_back()
         assert [(ask.want, ask.returned[0].unspent) for ask in table.asks()] == [(want, 100 - spent)]
 
 
+def test_a_short_life_is_no_sign_of_a_key_that_has_cooled_down() -> None:
+    table = holding(100, 50 * MS)
+    assert spend(table, 30 * MS, cost=30)
+    table.sweep(35 * MS)
+    assert [(ask.want, ask.returned[0].unspent) for ask in table.asks()] == [(86, 70)]
+
+
 def test_an_idle_lease_goes_back() -> None:
     table = holding(100)
     assert spend(table, 10 * MS)
