@@ -17,17 +17,17 @@ from pathlib import Path
 from time import monotonic_ns, time_ns
 
 from regional_limiter import engine
-from regional_limiter.algorithms.token_lease import may_lease
 from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback, Unanswered
 from regional_limiter.heartbeat import Heartbeat
+from regional_limiter.leasing import Leasing
 from regional_limiter.model.decision import Answer, Check, RuleVerdict, ShareKind, Verdict
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
 from regional_limiter.plan import Plan, Planner, validate
-from regional_limiter.store.base import BucketCall, CheckStore, NodeBeat, Sharing, TouchReply
-from regional_limiter.token_leases import Ask, LeaseCounts, TokenLeases
+from regional_limiter.store.base import BucketCall, CheckStore, NodeBeat, Sharing, TokenLease, TouchReply
+from regional_limiter.token_leases import LeaseCounts
 from regional_limiter.usage import Demand, Totals, is_interesting
 
 _log = logging.getLogger("apportion.node")
@@ -42,7 +42,6 @@ CAUSES_MOST = 32
 REFUND_WAIT_S = 1.0
 PAY_EVERY_S = 0.5
 OWED_AT_ONCE = 200
-SWEEP_LEASES_EVERY_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +110,7 @@ class Limiter:
             consent_us=times.consent_us, gap_us=times.gap_us, started_us=monotonic_ns() // 1000
         )
         self._denials = Denials()
-        self._leases = TokenLeases()
-        self._leasing: set[asyncio.Task[None]] = set()
-        self._sweeping: asyncio.Task[None] | None = None
+        self._leasing = Leasing(store, deadline_s, self._hear_of_share)
         self._rule_totals = Totals(RULES_COUNTED)
         self._key_totals = Totals(KEYS_COUNTED)
         self._demand = Demand()
@@ -132,7 +129,7 @@ class Limiter:
 
     async def stop(self) -> None:
         """Deliver what is under way and send the last totals.  The store is its maker's to close."""
-        await self._bring_leases_back()
+        await self._leasing.stop()
         if self._refunding:
             await asyncio.wait(self._refunding, timeout=REFUND_WAIT_S)
         if self._offering is not None:
@@ -147,6 +144,10 @@ class Limiter:
     def _hear(self, point: str, reply: TouchReply) -> None:
         self._fallback.hear_consent(reply.consent_left_us, monotonic_ns() // 1000)
         self._rules.hear(point, reply)
+
+    def _hear_of_share(self, call: BucketCall, lease: TokenLease, asked_us: int, answered_us: int) -> None:
+        if call.sharing is Sharing.ADAPTIVE:
+            self._fallback.remember(call.key, lease, asked_us, answered_us)
 
     @property
     def ready(self) -> bool:
@@ -166,14 +167,14 @@ class Limiter:
             refused_domains=dict(self._rules.refused),
             refunds_dropped=self._refunds_dropped,
             demand_dropped=self._demand.dropped,
-            leases=self._leases.counts(),
+            leases=self._leasing.counts(),
         )
 
     def _rules_changed(self) -> None:
         rules = self._rules
         self._planner.use(rules.domains, rules.refused, max(0, rules.base_version), rules.bases)
         self._denials.clear()
-        self._leases.clear()
+        self._leasing.clear()
 
     def _beat(self) -> NodeBeat:
         return NodeBeat(
@@ -225,8 +226,7 @@ class Limiter:
         calls = plan.calls(cost)
         asked_us = monotonic_ns() // 1000
         plain = cost > 0 and request_id is None
-        if plain and self._leases.holds and (leased := self._leases.spend(calls, asked_us)) is not None:
-            self._ask_for_leases()
+        if plain and (leased := self._leasing.spend(calls, asked_us)) is not None:
             return self._answer(plan, calls, leased)
         # Only where one rule decides alone: of several, each has to say how long its own wait is.
         alone = plain and len(calls) == 1
@@ -250,8 +250,8 @@ class Limiter:
                     self._fallback.remember(calls[place].key, verdict, asked_us, monotonic_ns() // 1000)
         if failed:
             self._decide_locally(plan, calls, verdicts, failed)
-        elif plain and all(may_lease(call) for call in calls) and plan.generation == self._planner.generation:
-            self._note_for_leases(calls, verdicts)
+        elif plain and plan.generation == self._planner.generation:
+            self._leasing.note(calls, verdicts)
         complete = [verdict for verdict in verdicts if verdict is not None]
         assert len(complete) == len(calls)
         # A limit that was raised while the store was asked must not meet the denial of the old one.
@@ -335,61 +335,6 @@ class Limiter:
             verdicts[place] = verdict
         if self._fallback.owes and self._paying is None:
             self._paying = asyncio.get_running_loop().create_task(self._pay())
-
-    # ---- token leases
-
-    def _note_for_leases(self, calls: Sequence[BucketCall], verdicts: Sequence[Verdict | None]) -> None:
-        now_us = monotonic_ns() // 1000
-        for call, verdict in zip(calls, verdicts, strict=True):
-            if verdict is not None:
-                self._leases.note(call, verdict, now_us)
-        self._ask_for_leases()
-
-    def _ask_for_leases(self) -> None:
-        """Make the calls that are due, beside the checks, and look after the leases while there are any."""
-        if not self._leases.due:
-            return
-        loop = asyncio.get_running_loop()
-        for ask in self._leases.asks():
-            task = loop.create_task(self._lease(ask))
-            self._leasing.add(task)
-            task.add_done_callback(self._leasing.discard)
-        if self._sweeping is None:
-            self._sweeping = loop.create_task(self._sweep_leases())
-
-    async def _lease(self, ask: Ask) -> None:
-        asked_us = monotonic_ns() // 1000
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                lease = await self._store.lease(ask.call, ask.want, ask.returned)
-        except (StoreUnavailable, TimeoutError):
-            self._leases.failed(ask, monotonic_ns() // 1000)
-        except Exception:
-            self._leases.failed(ask, monotonic_ns() // 1000)
-            _log.exception("a token lease failed")
-        else:
-            now_us = monotonic_ns() // 1000
-            self._leases.granted(ask, lease, asked_us, now_us)
-            if ask.call.sharing is Sharing.ADAPTIVE:
-                self._fallback.remember(ask.call.key, lease, asked_us, now_us)
-
-    async def _sweep_leases(self) -> None:
-        try:
-            while self._leases.busy:
-                await asyncio.sleep(SWEEP_LEASES_EVERY_S)
-                self._leases.sweep(monotonic_ns() // 1000)
-                self._ask_for_leases()
-        finally:
-            self._sweeping = None
-
-    async def _bring_leases_back(self) -> None:
-        """What is still being asked for comes first, since it has to go back as well."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.gather(self._sweeping, return_exceptions=True)
-        if self._leasing:
-            await asyncio.wait(self._leasing, timeout=REFUND_WAIT_S)
-        await asyncio.gather(*(self._lease(ask) for ask in self._leases.bring_all_back()))
 
     # ---- counting
 

@@ -50,11 +50,11 @@ async def one_key(cluster: RedisCluster, directory: Path, checks: int) -> None:
         async def drive(count: int) -> None:
             await asyncio.gather(*(caller(count // CALLERS) for _ in range(CALLERS)))
 
-        tables = {"without leases": TokenLeases(leases_most=0), "with leases": limiter._leases}
+        tables = {"without leases": TokenLeases(leases_most=0), "with leases": limiter._leasing.table}
         spent: dict[str, list[tuple[float, float, float]]] = {name: [] for name in tables}
         for _ in range(ROUNDS):
             for name, table in tables.items():
-                limiter._leases = table
+                limiter._leasing.table = table
                 await drive(checks // 10)
                 calls, server_us = fcalls(cluster)
                 cpu = time.process_time()
