@@ -25,6 +25,7 @@ from global_sync import codec
 from global_sync.allocation.demand import DemandEstimator
 from global_sync.loops import end, keep_running, wait
 from global_sync.node_usage import NodeUsage
+from global_sync.protocol.points import Rest
 from global_sync.protocol.region import RegionSide
 from global_sync.region_rules import RegionRules
 from global_sync.transport.base import (
@@ -286,12 +287,21 @@ class Agent:
             except StoreUnavailable as error:
                 state.reached, state.last_error = False, error.cause
                 return
-            self.side.on_reply(point, reply)
+            rest = self.side.on_reply(point, reply)
+            if rest is not None:
+                # Timers of some loops are a millisecond early.
+                rest_us = self.times.stretch(self.times.token_lease_us) + 2000
+                asyncio.get_running_loop().call_later(rest_us / 1e6, self._rested, rest)
             self._note(point, state, write, reply)
             if self.side.news:
                 self._report_wake.set()
             if not self.side.needs_write(point):
                 return
+
+    def _rested(self, rest: Rest) -> None:
+        self.side.rested(rest)
+        if self.side.news:
+            self._report_wake.set()
 
     def _note(self, point: str, state: PointState, write: Write, reply: WriteReply) -> None:
         state.reached = True

@@ -30,7 +30,7 @@ from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.keys import rule_of
 from regional_limiter.model.rule import OnStoreFailure, Rate
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS, floor_of, region_capacity
-from regional_limiter.store.base import BucketCall, Sharing
+from regional_limiter.store.base import BucketCall, Sharing, TokenLease
 
 RETRY_MS = 1000
 """The wait named when only the store's return can help."""
@@ -101,7 +101,7 @@ class Fallback:
         self._owed: dict[str, _Owed] = {}
         self._purged_at_ms = -_PURGE_EVERY_MS
 
-    def remember(self, key: str, verdict: Verdict, asked_us: int, answered_us: int) -> None:
+    def remember(self, key: str, verdict: Verdict | TokenLease, asked_us: int, answered_us: int) -> None:
         """The store has answered for a key of an adaptive rule.
 
         The right is counted from before the call and the promise from after it: each ends on the safe side.

@@ -19,9 +19,11 @@ from time import monotonic_ns, time_ns
 from typing import Any, Final
 
 from regional_limiter import engine
+from regional_limiter.algorithms.token_lease import may_lease as may_lease_from
 from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback, Unanswered
 from regional_limiter.heartbeat import Heartbeat
+from regional_limiter.leasing import Leasing
 from regional_limiter.model.decision import MAX_COST, Answer, Check, RuleVerdict, ShareKind, Verdict
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.rule import Algorithm
@@ -35,9 +37,11 @@ from regional_limiter.store.base import (
     NodeBeat,
     Sharing,
     SubmittingStore,
+    TokenLease,
     TouchReply,
 )
 from regional_limiter.submitting import InTasks, settled
+from regional_limiter.token_leases import LeaseCounts
 from regional_limiter.usage import Demand, Totals, is_interesting
 
 _log = logging.getLogger("apportion.node")
@@ -72,7 +76,7 @@ class LimiterStatus:
     """What a node tells of itself.  ``degraded``: degraded decisions, by cause ("floor": by the store).
     Versions: -1 unknown.
 
-    ``refused_domains``: domain -> why its newest rules are not in force here.
+    ``refused_domains``: domain -> why its newest rules are not in force here.  ``leases``: tokens taken ahead.
     """
 
     rules_version: int
@@ -83,6 +87,7 @@ class LimiterStatus:
     refused_domains: Mapping[str, str] = field(default_factory=dict)
     refunds_dropped: int = 0
     demand_dropped: int = 0
+    leases: LeaseCounts = field(default_factory=LeaseCounts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +154,7 @@ class Limiter:
             consent_us=times.consent_us, gap_us=times.gap_us, started_us=monotonic_ns() // 1000
         )
         self._denials = Denials()
+        self._leasing = Leasing(store, deadline_s, self._hear_of_share)
         self._rule_totals = Totals(RULES_COUNTED)
         self._key_totals = Totals(KEYS_COUNTED)
         self._demand = Demand()
@@ -167,6 +173,7 @@ class Limiter:
 
     async def stop(self) -> None:
         """Deliver what is under way and send the last totals.  The store is its maker's to close."""
+        await self._leasing.stop()
         if self._refunding:
             await asyncio.wait(self._refunding, timeout=REFUND_WAIT_S)
         if self._offering is not None:
@@ -181,6 +188,10 @@ class Limiter:
     def _hear(self, point: str, reply: TouchReply) -> None:
         self._fallback.hear_consent(reply.consent_left_us, monotonic_ns() // 1000)
         self._rules.hear(point, reply)
+
+    def _hear_of_share(self, call: BucketCall, lease: TokenLease, asked_us: int, answered_us: int) -> None:
+        if call.sharing is Sharing.ADAPTIVE:
+            self._fallback.remember(call.key, lease, asked_us, answered_us)
 
     @property
     def ready(self) -> bool:
@@ -200,12 +211,14 @@ class Limiter:
             refused_domains=dict(self._rules.refused),
             refunds_dropped=self._refunds_dropped,
             demand_dropped=self._demand.dropped,
+            leases=self._leasing.counts(),
         )
 
     def _rules_changed(self) -> None:
         rules = self._rules
         self._planner.use(rules.domains, rules.refused, max(0, rules.base_version), rules.bases)
         self._denials.clear()
+        self._leasing.clear()
 
     def _beat(self) -> NodeBeat:
         return NodeBeat(
@@ -304,6 +317,9 @@ class Limiter:
             asking = self._prepare(plan, cost, request_id)
         calls = asking.calls
         asked_us = monotonic_ns() // 1000
+        if asking.may_lease and (leased := self._leasing.spend(calls, asked_us)) is not None:
+            done(self._answer(plan, cost, calls, leased))
+            return
         # Only where one rule decides alone: of several, each has to say how long its own wait is.
         alone = cost > 0 and request_id is None and len(calls) == 1
         if alone and (denial := self._denials.verdict(calls[0], asked_us)) is not None:
@@ -315,7 +331,7 @@ class Limiter:
                 # An error that nobody foresaw is handed on: never an allow.
                 try:
                     answer: Answer | Exception = self._combine(
-                        plan, cost, calls, (outcome,), request_id, asked_us, alone
+                        plan, asking, (outcome,), request_id, asked_us, alone
                     )
                 except Exception as error:
                     answer = error
@@ -333,7 +349,7 @@ class Limiter:
             if left:
                 return
             try:
-                answer: Answer | Exception = self._combine(plan, cost, calls, outcomes, request_id, asked_us, alone)
+                answer: Answer | Exception = self._combine(plan, asking, outcomes, request_id, asked_us, alone)
             except Exception as error:
                 answer = error
             done(answer)
@@ -345,7 +361,9 @@ class Limiter:
         calls = plan.calls(cost)
         prepare = self._submitting.prepare
         prepared = [prepare([calls[place] for place in group], request_id) for group in plan.groups]
-        asking = Asking(cost, calls, prepared)
+        # Never for a request that may come again: its answer is the store's to remember.
+        may_lease = cost > 0 and request_id is None and all(map(may_lease_from, calls))
+        asking = Asking(cost, calls, prepared, may_lease)
         if request_id is None and plan.may_be_asked_again:
             plan.asking = asking
         return asking
@@ -359,22 +377,25 @@ class Limiter:
     def _combine(
         self,
         plan: Plan,
-        cost: int,
-        calls: Sequence[BucketCall],
+        asking: Asking,
         outcomes: Sequence[Outcome],
         request_id: str | None,
         asked_us: int,
         alone: bool,
     ) -> Answer:
+        cost, calls = asking.cost, asking.calls
         complete: list[Verdict]
         only = outcomes[0]
         if len(outcomes) == 1 and isinstance(only, list) and not plan.is_adaptive:
             complete = only
         else:
             complete = self._complete(plan, cost, calls, outcomes, request_id, asked_us)
-        # A limit that was raised while the store was asked must not meet the denial of the old one.
-        if alone and not complete[0].allowed and plan.generation == self._planner.generation:
-            self._denials.remember(calls[0], complete[0], asked_us)
+        # A limit that was raised while the store was asked must not meet the denial, or the lease, of the old one.
+        if plan.generation == self._planner.generation:
+            if alone and not complete[0].allowed:
+                self._denials.remember(calls[0], complete[0], asked_us)
+            if asking.may_lease and not any(verdict.degraded for verdict in complete):
+                self._leasing.note(calls, complete)
         return self._answer(plan, cost, calls, complete)
 
     def _complete(

@@ -159,11 +159,13 @@ def _sharing(rule: Rule) -> Sharing:
 
 
 class Asking(NamedTuple):
-    """What is asked of the store for ``cost``.  ``prepared``: by group, as the store prepares it."""
+    """What is asked of the store for ``cost``.  ``prepared``: by group, as the store prepares it.  ``may_lease``:
+    token leases may decide it."""
 
     cost: int
     calls: list[BucketCall]
     prepared: list[Any]
+    may_lease: bool
 
 
 class Plan:

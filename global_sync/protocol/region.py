@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 
 from global_sync.protocol.invariants import hold_may_follow
 from global_sync.protocol.messages import Report, Want
-from global_sync.protocol.points import Listing, ListingStart, Point, SentWrite
+from global_sync.protocol.points import Listing, ListingStart, Point, Rest, SentWrite
 from global_sync.protocol.region_log import RegionLog
 from global_sync.protocol.region_state import LISTINGS_KEPT, MARKS_KEPT, MAX_KEYS, KeyHistory, KeyState, SentReport
 from regional_limiter.model.enforcement import BASE, Write, WriteReply
@@ -119,29 +119,39 @@ class RegionSide(RegionLog):
             if key in self._keys
         )
 
-    def on_reply(self, point: str, reply: WriteReply) -> None:
-        """What the point answered to one of this process's writes."""
+    def on_reply(self, point: str, reply: WriteReply) -> Rest | None:
+        """What the point answered to one of this process's writes.
+
+        A :class:`Rest`: hand it to :meth:`rested` when ``token_lease_us`` has surely passed from now on.
+        """
         known = self._points.get(point)
         if known is None:
-            return
+            return None
         if reply.instance != known.instance:
             known.another_instance(reply)
             known.pending = dict.fromkeys(self._keys)
-            return
+            return None
         known.time_us = max(known.time_us, reply.time_us) if reply.accepted else reply.time_us
         sent = known.sent.pop(reply.version, None)
         if not reply.accepted or sent is None or reply.session != self.session or sent.session != self.session:
-            return
+            return None
         settled_before = known.settles
         known.accepted(sent, reply, self.times)
         for key, stamp in sent.stamps.items():
             entry = self._keys.get(key)
             if entry is None:
-                known.put.pop(key, None)  # forgotten while the write was on its way
+                known.forget(key)  # forgotten while the write was on its way
             elif entry.state.stamp <= stamp:
                 known.pending.pop(key, None)
         if known.settles:
             self._settle(sent.stamps if settled_before else None)
+        return Rest(self.agent_id, point, reply.version) if reply.resting else None
+
+    def rested(self, rest: Rest) -> None:
+        """No token is left that was leased under what this write lowered."""
+        known = self._points.get(rest.point)
+        if known is not None and rest.agent_id == self.agent_id:
+            self._settle(known.rested(rest.version))
 
     def _settle(self, written: Iterable[str] | None = None) -> None:
         """Take as settled what every listed point has, as far as it had been read when the listing began.

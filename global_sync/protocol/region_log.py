@@ -204,8 +204,7 @@ class RegionLog(RegionState):
         del self._keys[key]
         self._watermark = max(self._watermark, state.seq)
         for point in self._points.values():
-            point.put.pop(key, None)
-            point.pending.pop(key, None)
+            point.forget(key)
 
 
 _HANDLERS: dict[type, Callable[[RegionLog, Any], None]] = {

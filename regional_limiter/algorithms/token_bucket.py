@@ -27,6 +27,7 @@ from regional_limiter.algorithms.outcome import (
     Ending,
     Outcome,
 )
+from regional_limiter.algorithms.tokens_out import Out, accrued, cap_at, gained, reached_ms, shifted, still_out
 from regional_limiter.model.decision import Reason, Verdict
 from regional_limiter.model.enforcement import ShareInForce
 from regional_limiter.model.rule import Rate
@@ -35,7 +36,7 @@ from regional_limiter.store.base import BucketCall, Sharing
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class Looked:
     """A bucket brought up to now.
 
     ``earns_from``: what it holds and how far after now it begins to gain ``per_ms`` (negative: before now).
@@ -43,6 +44,7 @@ class _Looked:
     known now, so that it is stored again even by a denied check.
     """
 
+    now_ms: int
     bucket: Bucket
     top: int
     per_ms: int
@@ -50,10 +52,14 @@ class _Looked:
     absent_full_ms: int
     unsettled: bool
 
-    def holding(self, level: int) -> _Looked:
-        """The same bucket after a charge or a refund."""
-        bucket = replace(self.bucket, level=level)
+    def holding(self, level: int, out: Out | None = None) -> Looked:
+        """The same bucket after a charge, a refund or a token lease."""
+        bucket = replace(self.bucket, level=level, out=self.bucket.out if out is None else out)
         return replace(self, bucket=bucket, earns_from=(level, max(0, self.earns_from[1])))
+
+    def cap(self) -> int:
+        """The most that the level may be now."""
+        return cap_at(self.bucket.time_ms, self.top, unit_of(self.bucket), self.bucket.out)
 
 
 def fits_exactly(capacity: int, refill: Rate) -> bool:
@@ -75,7 +81,7 @@ def storage_key(call: BucketCall, now_ms: int) -> str:
 
 def decide(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: int) -> Outcome:
     """What a check of ``call.cost`` does to the bucket.  ``state`` None: no key."""
-    looked = _look(state, call, share, now_ms)
+    looked = look(state, call, share, now_ms)
     cost = call.cost
     if call.capacity == 0:
         return _refused(looked, share, Reason.ZERO_LIMIT)
@@ -85,10 +91,10 @@ def decide(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: i
         ending = Ending(_verdict(looked, share, 0, True, Reason.OK))
         return Outcome(True, ending, ending, False)
     bucket = looked.bucket
-    price = cost * _unit(bucket)
+    price = cost * unit_of(bucket)
     allowed = price <= bucket.level
     reason = Reason.OK if allowed else Reason.LIMITED
-    after = looked.holding(max(bucket.level - price, -call.capacity * _unit(bucket)))
+    after = looked.holding(max(bucket.level - price, -call.capacity * unit_of(bucket)))
     charged = _stored(Ending(_verdict(after, share, cost, allowed, reason)), after)
     left = Ending(_verdict(looked, share, cost, allowed, reason))
     if looked.unsettled:
@@ -100,14 +106,15 @@ def give_back(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms
     """Return ``call.cost`` tokens, never above capacity.  None: nothing to return to (the bucket is full)."""
     if state is None or call.capacity == 0:
         return None
-    looked = _look(state, call, share, now_ms)
+    looked = look(state, call, share, now_ms)
     bucket = looked.bucket
-    level = min(looked.top, bucket.level + min(call.cost, call.capacity) * _unit(bucket))
+    level = min(looked.cap(), bucket.level + min(call.cost, call.capacity) * unit_of(bucket))
     after = looked.holding(level)
     return _stored(Ending(_verdict(after, share, 0, True, Reason.OK)), after)
 
 
-def _look(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: int) -> _Looked:
+def look(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: int) -> Looked:
+    """The bucket as of now, by every share that was in force since it was stored.  ``state`` None: no key."""
     tokens, period_ms = numbers(call, now_ms)
     unit = period_ms * SHARE_UNITS
     v = share.share
@@ -118,34 +125,35 @@ def _look(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: in
     if state is None:
         level = top
         if adaptive:
-            level = min(top, max(unit if v else 0, _accrued(0, now_ms - since_ms, tokens * v, top)))
+            level = min(top, max(unit if v else 0, gained(0, now_ms - since_ms, tokens * v, top)))
         bucket = Bucket(now_ms, level, call.capacity, period_ms, v)
-        return _Looked(bucket, top, tokens * v, (0, since_ms - now_ms), absent_full_ms, False)
+        return Looked(now_ms, bucket, top, tokens * v, (0, since_ms - now_ms), absent_full_ms, False)
     bucket = unpack(state, now_ms) or Bucket(now_ms, 0, call.capacity, period_ms, v)
     bucket = converted(bucket, call.capacity, period_ms, call.regions)
     time_ms, rebased_ms, stepped = _time(bucket, now_ms)
     stored_ms = min(bucket.time_ms, time_ms)
+    out = shifted(bucket.out, bucket.time_ms - time_ms) if stepped else bucket.out
     level = bucket.level
     unsettled = stepped
     if not adaptive:
         slower = min(bucket.share, v)
         clip = min(top, region_capacity(call.capacity, slower, call.regions) * unit)
-        level = _accrued(level, time_ms - stored_ms, tokens * slower, clip)
+        level = accrued(level, stored_ms, time_ms, tokens * slower, clip, unit, out)
         unsettled = unsettled or bucket.share != v
     elif stored_ms >= since_ms:
-        level = _accrued(level, time_ms - stored_ms, tokens * v, top)
+        level = accrued(level, stored_ms, time_ms, tokens * v, top, unit, out)
     else:
         if stored_ms >= before_since_ms:
             before = share.share_before
             clip = region_capacity(call.capacity, before, call.regions) * unit
-            level = _accrued(level, min(since_ms, time_ms) - stored_ms, tokens * before, clip)
+            level = accrued(level, stored_ms, min(since_ms, time_ms), tokens * before, clip, unit, out)
         else:
             level = min(level, unit)
-        level = _accrued(min(level, top), time_ms - since_ms, tokens * v, top)
+        level = accrued(level, since_ms, time_ms, tokens * v, top, unit, out)
         unsettled = True
     earns_from = (level, max(time_ms, since_ms) - now_ms)
-    now_bucket = Bucket(time_ms, level, call.capacity, period_ms, v, rebased_ms)
-    return _Looked(now_bucket, top, tokens * v, earns_from, absent_full_ms, unsettled)
+    now_bucket = Bucket(time_ms, level, call.capacity, period_ms, v, rebased_ms, still_out(out, time_ms))
+    return Looked(now_ms, now_bucket, top, tokens * v, earns_from, absent_full_ms, unsettled)
 
 
 def _time(bucket: Bucket, now_ms: int) -> tuple[int, int | None, bool]:
@@ -164,19 +172,13 @@ def _in_ms(share: ShareInForce) -> tuple[int, int]:
     return since_ms, -(-share.before_since_us // 1000)
 
 
-def _accrued(level: int, elapsed_ms: int, per_ms: int, top: int) -> int:
-    if level >= top:
-        return top
-    if elapsed_ms <= 0 or per_ms == 0:
-        return level
-    return top if elapsed_ms >= -(-(top - level) // per_ms) else level + elapsed_ms * per_ms
-
-
-def _unit(bucket: Bucket) -> int:
+def unit_of(bucket: Bucket) -> int:
+    """How many units of a level make a token."""
     return bucket.period_ms * SHARE_UNITS
 
 
-def _reset_after_ms(looked: _Looked) -> int:
+def reset_after_ms(looked: Looked) -> int:
+    """How long until the bucket is full: nothing is missing, and nothing is out."""
     if looked.bucket.capacity == 0:
         return 0
     if looked.per_ms == 0:
@@ -184,24 +186,32 @@ def _reset_after_ms(looked: _Looked) -> int:
     return _wait_ms(looked, looked.top) if looked.bucket.level < looked.top else 0
 
 
-def _wait_ms(looked: _Looked, level: int) -> int:
+def _wait_ms(looked: Looked, level: int) -> int:
     """How long until the bucket holds ``level``, which it does not hold now."""
     held, ahead_ms = looked.earns_from
-    return ahead_ms - (-(level - held) // looked.per_ms)
+    bucket = looked.bucket
+    begins_ms = looked.now_ms + ahead_ms
+    at_ms = reached_ms(held, begins_ms, level, looked.per_ms, looked.top, unit_of(bucket), bucket.out)
+    return at_ms - looked.now_ms
 
 
-def _stored(ending: Ending, looked: _Looked) -> Ending:
-    ttl_ms = max(1, ending.verdict.reset_after_ms, looked.absent_full_ms)
-    return replace(ending, state=pack(looked.bucket), ttl_ms=ttl_ms)
+def _stored(ending: Ending, looked: Looked) -> Ending:
+    """The ending with what is to be kept of the bucket, and for how long."""
+    return replace(ending, state=pack(looked.bucket), ttl_ms=ttl_ms(looked))
 
 
-def _refused(looked: _Looked, share: ShareInForce, reason: Reason) -> Outcome:
+def ttl_ms(looked: Looked) -> int:
+    """How long the bucket's key is to live: until it is full, and a missing one would be full as well."""
+    return max(1, reset_after_ms(looked), looked.absent_full_ms)
+
+
+def _refused(looked: Looked, share: ShareInForce, reason: Reason) -> Outcome:
     ending = Ending(_verdict(looked, share, 0, False, reason))
     return Outcome(False, ending, ending, False)
 
 
-def _verdict(looked: _Looked, share: ShareInForce, cost: int, allowed: bool, reason: Reason) -> Verdict:
-    unit = _unit(looked.bucket)
+def _verdict(looked: Looked, share: ShareInForce, cost: int, allowed: bool, reason: Reason) -> Verdict:
+    unit = unit_of(looked.bucket)
     retry_after_ms: int | None = 0
     if reason is Reason.LIMITED:
         fits = cost * unit <= looked.top
@@ -213,7 +223,7 @@ def _verdict(looked: _Looked, share: ShareInForce, cost: int, allowed: bool, rea
         reason=reason,
         remaining=max(0, looked.bucket.level // unit),
         retry_after_ms=retry_after_ms,
-        reset_after_ms=_reset_after_ms(looked),
+        reset_after_ms=reset_after_ms(looked),
         share=share.share,
         share_kind=share.kind,
         session_left_us=share.session_left_us,

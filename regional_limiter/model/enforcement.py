@@ -12,6 +12,9 @@ E3  :meth:`Enforcement.write`: the agent's write, ordered by (session, version),
 E4  the history that ``share`` returns: since when the share holds, and what held before it, so that a lazily
     refilled bucket accrues at the share that was in force (see ``algorithms/token_bucket.py``).
 
+Besides, it knows which keys nodes have lately leased tokens of, and under which share: such tokens may be spent a
+moment after the share has fallen, and the reply to the write that lowers it says so.
+
 Times are integer microseconds of the primary's own clock.
 """
 
@@ -36,6 +39,8 @@ LEASES_KEPT = 25_000
 leave more is refused (and so never acknowledged)."""
 
 MAX_DOMAINS = 1000
+MAX_LEASED = 5000
+"""Keys that tokens are leased of at a time; of further ones none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,10 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class WriteReply:
-    """``accepted`` False only tells the instance and the time."""
+    """``accepted`` False only tells the instance and the time.
+
+    ``resting``: keys of the write of which nodes may hold tokens that they leased under a larger share than now.
+    """
 
     accepted: bool
     instance: str
@@ -70,6 +78,7 @@ class WriteReply:
     age_us: int
     session: int
     version: int
+    resting: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +144,9 @@ class _Variable:
     bases: dict[str, _Base] = field(default_factory=dict)
     base_version: int = -1
     vector: dict[str, int] = field(default_factory=dict)
+    leased: dict[str, tuple[int, str]] = field(default_factory=dict)  # key -> (largest share, domain)
+    leased_before: dict[str, tuple[int, str]] = field(default_factory=dict)
+    leased_since: int = 0
 
 
 class Enforcement:
@@ -143,6 +155,7 @@ class Enforcement:
     def __init__(self, times: ProtocolTimes) -> None:
         self._gap_us = times.gap_us
         self._consent_us = times.consent_us
+        self._lease_remembered_us = times.lease_remembered_us
         self._variable: _Variable | None = None
         self._births = 0
 
@@ -167,7 +180,13 @@ class Enforcement:
 
     def _born(self, now_us: int) -> _Variable:
         self._births += 1
-        variable = _Variable(born=now_us, last=now_us, written_at=now_us, consent=now_us + self._consent_us)
+        variable = _Variable(
+            born=now_us,
+            last=now_us,
+            written_at=now_us,
+            consent=now_us + self._consent_us,
+            leased_since=now_us,
+        )
         variable.default = _Series(FLOOR, now_us, FLOOR, now_us)
         self._variable = variable
         return variable
@@ -266,7 +285,13 @@ class Enforcement:
         if accepted:
             self._apply(variable, now_us, write)
         return WriteReply(
-            accepted, variable.instance, now_us, now_us - variable.named_at, write.session, write.version
+            accepted,
+            variable.instance,
+            now_us,
+            now_us - variable.named_at,
+            write.session,
+            write.version,
+            tuple(key for key in write.leases if self._rests(variable, now_us, key)) if accepted else (),
         )
 
     def _apply(self, variable: _Variable, now_us: int, write: Write) -> None:
@@ -341,6 +366,31 @@ class Enforcement:
             del variable.leases[key]
             default.since = default.before_since = max(default.since, since)
             default.before = default.now
+
+    # ---- token leases of nodes
+
+    def may_be_leased(self, now_us: int, key: str) -> bool:
+        """Whether a lease of the key could be noted (after ``enter``); if not, none is to be given."""
+        variable = self._current()
+        self._turn_leased(variable, now_us)
+        return key in variable.leased or len(variable.leased) < MAX_LEASED
+
+    def note_lease(self, key: str, domain: str, share: int) -> None:
+        """Tokens of ``key`` were given to a node under ``share`` (after ``may_be_leased``)."""
+        leased = self._current().leased
+        leased[key] = (max(share, leased.get(key, (0, domain))[0]), domain)
+
+    def _turn_leased(self, variable: _Variable, now_us: int) -> None:
+        """What was leased is known for one to two turns: two tables instead of an end for each key."""
+        passed_us = now_us - variable.leased_since
+        if passed_us >= self._lease_remembered_us:
+            variable.leased_before = variable.leased if passed_us < 2 * self._lease_remembered_us else {}
+            variable.leased, variable.leased_since = {}, now_us
+
+    def _rests(self, variable: _Variable, now_us: int, key: str) -> bool:
+        self._turn_leased(variable, now_us)
+        known = [table[key] for table in (variable.leased, variable.leased_before) if key in table]
+        return any(leased > self.share(now_us, key, domain).share for leased, domain in known)
 
     # ---- for displays, tests and checkers
 

@@ -18,6 +18,12 @@ FLOOR_PER_MILLE = 20
 LARGEST_EXACT_INTEGER = 2**53
 """Lua numbers are doubles: every integer below this is exact in both implementations."""
 
+ADAPTIVE_SLOT_MS = 50
+"""Token leases of adaptive rules end on multiples of this (see ``algorithms/token_lease.py``)."""
+
+TOKEN_LEASE_US_MOST = 2 * ADAPTIVE_SLOT_MS * 1000
+"""A token that was leased under a share is spent no later than this after the share has ended."""
+
 
 def floor_of(base: int) -> int:
     """The floor of a base: what a region may use when nothing better is known while its base may be lent."""
@@ -71,7 +77,10 @@ def bases_by_weight(weights: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class ProtocolTimes:
-    """The protocol's durations in microseconds.  All scale together; the ratios carry the safety argument."""
+    """The protocol's durations in microseconds.  All scale together; the ratios carry the safety argument.
+
+    But for ``token_lease_us``: how long a token that was leased under a share may be spent after its end.
+    """
 
     session_us: int = 20_000_000
     patience_us: int = 10_000_000
@@ -80,6 +89,7 @@ class ProtocolTimes:
     report_us: int = 500_000
     write_us: int = 300_000
     drift_ppm: int = 1000
+    token_lease_us: int = TOKEN_LEASE_US_MOST
 
     @classmethod
     def scaled(cls, scale: float) -> ProtocolTimes:
@@ -126,6 +136,11 @@ class ProtocolTimes:
     def consent_counted_us(self) -> int:
         """s(D_c): the least the leader's clock shows while a consent lives."""
         return self.squeeze(self.consent_us) - self.gap_us
+
+    @property
+    def lease_remembered_us(self) -> int:
+        """For how long at least a point knows that a key was leased from, though its clock may step by the gap."""
+        return self.stretch(self.token_lease_us) + self.gap_us
 
     @property
     def settle_age_us(self) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol, runtime_checkable
 
-from regional_limiter.model.decision import Verdict
+from regional_limiter.model.decision import ShareKind, Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.rule import Algorithm, CalendarWindow, Rate
 from regional_limiter.model.share import SHARE_UNITS, region_capacity
@@ -85,6 +85,35 @@ class BucketCall:
         if self.sharing is Sharing.ADAPTIVE:
             return region_capacity(self.capacity, self.largest_share, self.regions)
         return self.capacity
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedLease:
+    """A token lease that a node gives back: ``tokens`` that would be out until ``edge_ms``, of them ``unspent``."""
+
+    edge_ms: int
+    tokens: int
+    unspent: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLease:
+    """What a node was given of a bucket to spend without asking, and the bucket as that left it.
+
+    ``tokens`` 0: nothing was given.  They may be spent for ``ends_in_us`` from *before the call was sent*, and come
+    back until ``edge_ms`` of the store's clock.  ``credited``: the unspent tokens that the bucket took back.
+    """
+
+    tokens: int
+    edge_ms: int
+    ends_in_us: int
+    credited: int
+    remaining: int
+    reset_after_ms: int
+    share: int
+    share_kind: ShareKind
+    session_left_us: int
+    consent_left_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +220,13 @@ class CheckStore(Protocol):
 
     async def ttl_ms(self, call: BucketCall) -> int | None:
         """For how long the bucket of ``call`` is kept from now on.  None: it is not there, so as good as new."""
+        ...
+
+    async def lease(self, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
+        """Take back what is ``returned`` of earlier leases, then give at most ``want`` tokens (0: only return).
+
+        For token buckets; see ``algorithms/token_lease.py`` for how much is given, and for which buckets nothing.
+        """
         ...
 
     async def points(self) -> Sequence[str]:

@@ -26,10 +26,17 @@ from regional_limiter.algorithms.outcome import (
 )
 from regional_limiter.algorithms.registry import ALGORITHMS, functions_of
 from regional_limiter.algorithms.sliding_window_log import TRIM_MOST
+from regional_limiter.algorithms.token_lease import CAPACITY_LEAST, LEVEL_PART, SLOT_MS, TOKENS_LEAST
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
-from regional_limiter.model.enforcement import LEASES_KEPT, MAX_DOMAINS, MAX_LEASES, Write, WriteReply
+from regional_limiter.model.enforcement import LEASES_KEPT, MAX_DOMAINS, MAX_LEASED, MAX_LEASES, Write, WriteReply
 from regional_limiter.model.keys import tag_of
-from regional_limiter.model.share import FLOOR_PER_MILLE, LARGEST_EXACT_INTEGER, SHARE_UNITS, ProtocolTimes
+from regional_limiter.model.share import (
+    ADAPTIVE_SLOT_MS,
+    FLOOR_PER_MILLE,
+    LARGEST_EXACT_INTEGER,
+    SHARE_UNITS,
+    ProtocolTimes,
+)
 from regional_limiter.store.base import (
     BEAT_YOUNG_US,
     BEATS_MOST,
@@ -40,21 +47,36 @@ from regional_limiter.store.base import (
     BucketCall,
     Collected,
     NodeBeat,
+    ReturnedLease,
+    TokenLease,
     TouchReply,
 )
 
-FUNCTIONS = ("check", "refund", "renew", "touch", "offer", "collect", "write", "publish_rules", "fetch_rules")
+FUNCTIONS = (
+    "check",
+    "refund",
+    "renew",
+    "lease",
+    "touch",
+    "offer",
+    "collect",
+    "write",
+    "publish_rules",
+    "fetch_rules",
+)
 
 PARTS = (
     "1_head.lua",
     "2_shares.lua",
     "3_limits.lua",
+    "4_tokens_out.lua",
     "4_bucket.lua",
     "4_fixed_window.lua",
     "4_sliding_window_counter.lua",
     "4_sliding_window_log.lua",
     "4_concurrency.lua",
     "5_checks.lua",
+    "5_token_lease.lua",
     "6_nodes_and_agent.lua",
 )
 """The text, in order: a later part uses the locals of the earlier ones."""
@@ -103,6 +125,11 @@ _NUMBERS = {
     "REBASE_EVERY_MS": REBASE_EVERY_MS,
     "TRIM_MOST": TRIM_MOST,
     "SLOTS_A_HOLDER": SLOTS_A_HOLDER,
+    "SLOT_MS": SLOT_MS,
+    "ADAPTIVE_SLOT_MS": ADAPTIVE_SLOT_MS,
+    "LEASE_CAPACITY_LEAST": CAPACITY_LEAST,
+    "LEASE_LEVEL_PART": LEVEL_PART,
+    "LEASE_TOKENS_LEAST": TOKENS_LEAST,
 }
 """The numbers that Python and Lua must agree on, written once, in Python."""
 
@@ -137,6 +164,8 @@ def build_library(times: ProtocolTimes, *, test_clock: bool = False) -> Library:
         "LEASES_MAX": MAX_LEASES,
         "LEASES_KEPT": LEASES_KEPT,
         "DOMAINS_MAX": MAX_DOMAINS,
+        "LEASED_MAX": MAX_LEASED,
+        "LEASE_REMEMBERED_US": times.lease_remembered_us,
         **_NUMBERS,
     }
     for name, value in constants.items():
@@ -246,6 +275,30 @@ def decode_refund(reply: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(reply[::2], reply[1::2], strict=True))
 
 
+def encode_lease(call: BucketCall, want: int, returned: Sequence[ReturnedLease]) -> Encoded:
+    arguments = [limit_of(call, 0), b"%d" % want]
+    for back in returned:
+        arguments += (b"%d" % number for number in (back.edge_ms, back.tokens, back.unspent))
+    return [call.key.encode()], arguments
+
+
+def decode_lease(reply: Sequence[int]) -> TokenLease:
+    *numbers, share, kind, session_left_us, consent_left_us = reply
+    tokens, edge_ms, ends_in_us, credited, remaining, reset_after_ms = numbers
+    return TokenLease(
+        tokens,
+        edge_ms,
+        ends_in_us,
+        credited,
+        remaining,
+        reset_after_ms,
+        share,
+        _SHARE_KINDS[kind],
+        session_left_us,
+        consent_left_us,
+    )
+
+
 def _encode_calls(calls: Sequence[BucketCall], now_ms: int) -> Encoded:
     keys = [call.key.encode() for call in calls]
     if len(keys) > 1 and len(set(keys)) != len(keys):
@@ -324,6 +377,7 @@ def decode_write(reply: Reply) -> WriteReply:
         age_us=_integer(reply[3]),
         session=_integer(reply[4]),
         version=_integer(reply[5]),
+        resting=tuple(_text(key) for key in reply[6:]),
     )
 
 

@@ -13,6 +13,7 @@ from zlib import crc32
 
 from regional_limiter.algorithms.outcome import Ending, Outcome, settle
 from regional_limiter.algorithms.registry import fixed_share, functions_of
+from regional_limiter.algorithms.token_lease import lease
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Enforcement, ShareInForce, Write, WriteReply
 from regional_limiter.model.errors import StoreUnavailable
@@ -28,7 +29,9 @@ from regional_limiter.store.base import (
     BucketCall,
     Collected,
     NodeBeat,
+    ReturnedLease,
     Sharing,
+    TokenLease,
     TouchReply,
 )
 from regional_limiter.store.bucket_table import BucketTable
@@ -142,6 +145,22 @@ class MemoryPoint:
                 self._store(call, ending, now_ms)
             still_held.append(ending is not None)
         return still_held
+
+    def lease(self, now_us: int, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
+        """Take back and give; see CheckStore.lease."""
+        self._enter(now_us)
+        now_ms = now_us // 1000
+        group = _group(call, now_ms)
+        share = self._share(now_us, call)
+        adaptive = call.sharing is Sharing.ADAPTIVE
+        if adaptive and not self.enforcement.may_be_leased(now_us, call.key):
+            want = 0
+        leased = lease(self.buckets.get(call.key, group, now_ms), call, share, now_us, want, returned)
+        if adaptive and leased.lease.tokens:
+            self.enforcement.note_lease(call.key, call.domain, share.share)
+        if leased.state is not None:
+            self.buckets.put(call.key, group, leased.state, leased.ttl_ms, now_ms)
+        return leased.lease
 
     def _decide(self, now_us: int, call: BucketCall) -> Outcome:
         now_ms = now_us // 1000
@@ -296,6 +315,9 @@ class MemoryStore:
     async def ttl_ms(self, call: BucketCall) -> int | None:
         now_ms = self._now() // 1000
         return self._owner([call]).buckets.ttl_ms(functions_of(call).storage_key(call, now_ms), now_ms)
+
+    async def lease(self, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
+        return self._owner([call]).lease(self._now(), call, want, returned)
 
     async def points(self) -> Sequence[str]:
         return self._names

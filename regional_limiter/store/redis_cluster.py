@@ -21,7 +21,15 @@ from regional_limiter.model.errors import OtherWindows, StoreUnavailable
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
-from regional_limiter.store.base import BucketCall, Collected, Decided, NodeBeat, TouchReply
+from regional_limiter.store.base import (
+    BucketCall,
+    Collected,
+    Decided,
+    NodeBeat,
+    ReturnedLease,
+    TokenLease,
+    TouchReply,
+)
 from regional_limiter.store.cluster import Cluster, ClusterOptions
 from regional_limiter.store.connection import ReplyError, pack
 from regional_limiter.store.library import Encoded, Reply, build_library
@@ -136,6 +144,10 @@ class RedisClusterStore:
         )
         ttl_ms = cast(int, reply)
         return ttl_ms if ttl_ms >= 0 else None
+
+    async def lease(self, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
+        reply = await self._sent("lease", [call], wire.encode_lease(call, want, returned))
+        return wire.decode_lease(cast(Sequence[int], reply))
 
     async def points(self) -> Sequence[str]:
         topology = await self.cluster.known(self._calm_s)

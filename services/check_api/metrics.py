@@ -63,6 +63,18 @@ class Metrics:
             ("ratelimit.demand_dropped", lambda: self._status().demand_dropped, "Demand that found no room"),
         ):
             counter(name, [observed(read)], "", words)
+        counter(
+            "ratelimit.lease.tokens",
+            [self._leased],
+            "{token}",
+            "Tokens leased from buckets, by what became of them",
+        )
+        gauge(
+            "ratelimit.lease.tokens_out",
+            [observed(lambda: self._status().leases.out)],
+            "{token}",
+            "Tokens leased from buckets and held here",
+        )
         gauge("ratelimit.rules.version", [observed(lambda: self._status().rules_version)], "", "Rules in force")
         gauge("ratelimit.base.version", [observed(lambda: self._status().base_version)], "", "Bases known")
         gauge(
@@ -84,6 +96,11 @@ class Metrics:
     def _degraded(self, options: CallbackOptions) -> Iterator[Observation]:
         for cause, count in list(self._status().degraded.items())[:MAX_SERIES]:
             yield Observation(count, {"cause": cause})
+
+    def _leased(self, options: CallbackOptions) -> Iterator[Observation]:
+        leases = self._status().leases
+        for event, count in (("taken", leases.taken), ("returned", leases.returned), ("lost", leases.lost)):
+            yield Observation(count, {"event": event})
 
     def _breakers(self, options: CallbackOptions) -> Iterator[Observation]:
         for shard in list(self._status().shards)[:MAX_SERIES]:

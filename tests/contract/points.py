@@ -15,7 +15,7 @@ from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
-from regional_limiter.store.base import BucketCall, Collected, NodeBeat, TouchReply
+from regional_limiter.store.base import BucketCall, Collected, NodeBeat, ReturnedLease, TokenLease, TouchReply
 from regional_limiter.store.memory import MemoryPoint
 from tests.contract.redis_server import RedisServer
 
@@ -65,6 +65,9 @@ class Point(Protocol):
     def check(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]: ...
     def refund(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> None: ...
     def renew(self, now_us: int, calls: Sequence[BucketCall]) -> list[bool]: ...
+    def lease(
+        self, now_us: int, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()
+    ) -> TokenLease: ...
     def touch(self, now_us: int, beat: NodeBeat) -> TouchReply: ...
     def offer(self, now_us: int, demand: Mapping[str, int]) -> None: ...
     def fetch_rules(self, now_us: int) -> tuple[int, bytes]: ...
@@ -114,6 +117,9 @@ class RedisPoint:
 
     def renew(self, now_us: int, calls: Sequence[BucketCall]) -> list[bool]:
         return wire.decode_renew(self._numbers("renew", wire.encode_check(calls), now_us))
+
+    def lease(self, now_us: int, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
+        return wire.decode_lease(self._numbers("lease", wire.encode_lease(call, want, returned), now_us))
 
     def touch(self, now_us: int, beat: NodeBeat) -> TouchReply:
         return wire.decode_touch(self._call("touch", wire.encode_touch(beat), now_us))

@@ -13,7 +13,7 @@ from regional_limiter.model.decision import Reason, ShareKind
 from regional_limiter.model.enforcement import BASE, Write
 from regional_limiter.model.rule import Algorithm, Rate
 from regional_limiter.model.share import ProtocolTimes
-from regional_limiter.store.base import BucketCall, NodeBeat, RuleTotals, Sharing
+from regional_limiter.store.base import BucketCall, NodeBeat, ReturnedLease, RuleTotals, Sharing
 from regional_limiter.store.memory import MemoryStore
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from tests.contract.redis_cluster import eventually
@@ -37,9 +37,9 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     await built.close()
 
 
-def bucket(key: str, capacity: int = 10, cost: int = 1, **more: object) -> BucketCall:
+def bucket(key: str, capacity: int = 10, cost: int = 1, rate: Rate = SLOW, **more: object) -> BucketCall:
     name = f"rl:{{{key}}}:default/r:{key}"
-    return BucketCall(name, Algorithm.TOKEN_BUCKET, capacity, SLOW, None, cost, **more)  # type: ignore[arg-type]
+    return BucketCall(name, Algorithm.TOKEN_BUCKET, capacity, rate, None, cost, **more)  # type: ignore[arg-type]
 
 
 def window(key: str, limit: int, cost: int = 1) -> BucketCall:
@@ -150,6 +150,99 @@ async def test_an_answer_given_again_says_so(store: Store) -> None:
     for call in (bucket("again", cost=3), bucket("again-denied", capacity=1, cost=3)):
         first, second = [(await store.check([call], "r1"))[0] for _ in range(2)]
         assert (first.replayed, second) == (False, replace(first, replayed=True))
+
+
+# ---- token leases
+
+
+async def test_a_lease_is_taken_out_of_the_bucket_and_what_is_unspent_comes_back(store: Store) -> None:
+    call = bucket("leased", 1000)
+    lease = await store.lease(call, 60)
+    assert (lease.tokens, lease.remaining, lease.credited) == (60, 940, 0)
+    assert 200_000 < lease.ends_in_us <= 500_000
+    assert await left(store, call) == 940
+    back = ReturnedLease(lease.edge_ms, 60, 45)
+    returned = [await store.lease(call, 0, [back]) for _ in range(2)]
+    assert [(again.tokens, again.remaining, again.credited) for again in returned] == [(0, 985, 45), (0, 985, 0)]
+    renewed = await store.lease(call, 10_000)
+    assert (renewed.tokens, renewed.remaining) == (98, 887)
+
+
+async def test_kill_9_of_a_holder_holds_back_its_lease_for_its_life_and_no_longer(store: Store) -> None:
+    call = bucket("dead", 1000, rate=Rate(1000, 1))  # full again within a millisecond, but for the lease
+    lease = await store.lease(call, 100)
+    assert await left(store, call) == 900
+    assert (await store.check([replace(call, cost=0)]))[0].reset_after_ms <= 500
+    await eventually("its life is over", lambda: _is_full(store, call), 5)
+    assert (await store.lease(call, 0, [ReturnedLease(lease.edge_ms, 100, 100)])).credited == 0
+    assert await left(store, call) == 1000
+
+
+async def _is_full(store: Store, call: BucketCall) -> bool:
+    return await left(store, call) == call.capacity
+
+
+async def test_tasks_that_check_and_lease_at_once_get_no_more_than_the_capacity(store: Store) -> None:
+    call = bucket("crowd", 500)
+
+    async def lessee() -> int:
+        lease = await store.lease(call, 20)
+        spent = lease.tokens // 2
+        await store.lease(call, 0, [ReturnedLease(lease.edge_ms, lease.tokens, lease.tokens - spent)])
+        return spent
+
+    async def asker() -> int:
+        return sum([await allowed(store, call) for _ in range(10)])
+
+    done = await asyncio.gather(*(lessee() for _ in range(30)), *(asker() for _ in range(60)))
+    assert sum(done) <= 500
+    assert await left(store, call) == max(0, 500 - sum(done))
+
+
+async def test_only_a_share_by_lease_is_leased_from_and_the_write_that_lowers_it_says_what_may_be_about(
+    store: Store,
+) -> None:
+    call = bucket(
+        "lent",
+        2000,
+        rate=Rate(100, 1),
+        sharing=Sharing.ADAPTIVE,
+        regions=2,
+        largest_share=9900,
+        domain="default",
+        base_version=1,
+        base=5000,
+    )
+    assert (await store.lease(call, 50)).tokens == 0  # at the floor
+    writes = {}
+    for point in await store.list_points():
+        heard = await store.touch(point, NodeBeat("n", "i", "", 0, 1))
+        until_us = heard.time_us + 20_000_000
+        write = Write("nonce", "", 1, 1, until_us, True, {call.key: BASE}, True, 1, {"default": 5000})
+        named = await store.write(point, write)
+        writes[point] = replace(write, instance=named.instance)
+        assert (await store.write(point, writes[point])).resting == ()
+    assert (await store.lease(call, 50)).tokens == 0  # at the base
+
+    async def write_all(version: int, share: int) -> list[tuple[str, ...]]:
+        told = [replace(write, version=version, leases={call.key: share}) for write in writes.values()]
+        replies = [await store.write(point, write) for point, write in zip(writes, told, strict=True)]
+        assert all(reply.accepted for reply in replies)
+        return sorted(reply.resting for reply in replies)
+
+    await write_all(2, 8000)
+    await eventually("there is something to lease", lambda: _holds(store, call, 100), 5)
+    lease = await store.lease(call, 8)
+    assert (lease.tokens, lease.share, lease.share_kind) == (8, 8000, ShareKind.LEASE)
+    assert 40_000 < lease.ends_in_us <= 100_000
+    assert not any(await write_all(3, 9000))
+    assert (await write_all(4, 7000))[-1] == (call.key,)
+    assert (await write_all(5, BASE))[-1] == (call.key,)
+    assert (await write_all(6, 7000))[0] == () or len(writes) == 1  # only where the bucket is
+
+
+async def _holds(store: Store, call: BucketCall, tokens: int) -> bool:
+    return await left(store, call) >= tokens
 
 
 # ---- points

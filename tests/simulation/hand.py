@@ -36,8 +36,11 @@ class Hand:
         boot: bool = True,
         ppm: Sequence[int] = (0, 0, 0),
         shards: int = 1,
+        lease_life: int = 0,
     ) -> None:
         self.cast = cast
+        self.times = ticks(lease_life=lease_life)
+        self.resting: list[tuple[int, Any, Any]] = []
         self.now = 1000
         self.log: list[Record] = []
         self.bad: list[str] = []
@@ -57,7 +60,7 @@ class Hand:
 
     def _plant(self, i: int, ppm: int, shards: int) -> Plant:
         def copy(start: int) -> Copy:
-            return Copy(TIMES, Clock(start, ppm), self.cast.enforcement)
+            return Copy(self.times, Clock(start, ppm), self.cast.enforcement)
 
         return Plant(f"r{i}", [Shard([copy(0), copy(700)]) for _ in range(shards)], [Node()])
 
@@ -146,9 +149,16 @@ class Hand:
         copy = self.plants[i].at(point)
         assert copy is not None
         reply = copy.write(self.now, write)
-        if answered:
-            self.agents[i].on_reply(point, reply)
+        rest = self.agents[i].on_reply(point, reply) if answered else None
+        if rest is not None:
+            self.resting.append((self.now + self.times.token_lease_us, self.agents[i], rest))
         return reply
+
+    def let_rest(self) -> None:
+        due = [item for item in self.resting if item[0] <= self.now]
+        self.resting = [item for item in self.resting if item[0] > self.now]
+        for _, agent, rest in due:
+            agent.rested(rest)
 
     def sync(self, i: int, nodes: bool = True) -> None:
         """List, write every point, let the nodes learn, list again.  ``nodes`` False: they learn nothing."""
@@ -186,6 +196,7 @@ class Hand:
             duration -= part
             for plant in self.plants:
                 plant.touch(self.now)
+            self.let_rest()
 
     def run(
         self,
@@ -251,5 +262,5 @@ class Hand:
         found = [violation for side in self.sides for violation in side.evidence.last]
         self.require(not found, f"{place}: {found[:1]}")
         for key in KEYS:
-            shares = self.shares(key)
+            shares = [plant.shares(self.now, [key])[0] for plant in self.plants]
             self.require(sum(shares) <= SHARE_UNITS, f"{place}: {shares} of {key}")

@@ -13,7 +13,7 @@ from global_sync.protocol.counts import Bases, Counts
 from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.ledger import Ledger
 from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Record, Report
-from global_sync.protocol.points import Point
+from global_sync.protocol.points import Point, Rest
 from global_sync.protocol.region import RegionSide
 from global_sync.protocol.region_state import KeyHistory, KeyState
 from regional_limiter.model.enforcement import BASE, Enforcement, Write, WriteReply
@@ -74,6 +74,12 @@ class cver_on_read(RegionSide):
 
 
 @region
+class no_rest(RegionSide):
+    def on_reply(self, point: str, reply: WriteReply) -> None:
+        super().on_reply(point, replace(reply, resting=()))
+
+
+@region
 class base_nowait(RegionSide):
     def on_listing(self, token: int, points: Iterable[str], nodes_base_version: int | None) -> None:
         super().on_listing(token, points, 2**40)
@@ -81,14 +87,14 @@ class base_nowait(RegionSide):
 
 @region
 class no_age(RegionSide):
-    def on_reply(self, point: str, reply: WriteReply) -> None:
-        super().on_reply(point, replace(reply, age_us=10**9))
+    def on_reply(self, point: str, reply: WriteReply) -> Rest | None:
+        return super().on_reply(point, replace(reply, age_us=10**9))
 
 
 @region
 class short_age(RegionSide):
-    def on_reply(self, point: str, reply: WriteReply) -> None:
-        super().on_reply(point, replace(reply, age_us=reply.age_us + self.times.gap_us))
+    def on_reply(self, point: str, reply: WriteReply) -> Rest | None:
+        return super().on_reply(point, replace(reply, age_us=reply.age_us + self.times.gap_us))
 
 
 # ---- what a region reads and writes

@@ -10,16 +10,24 @@ from dataclasses import dataclass, field
 from random import Random
 
 from global_sync.protocol.ledger import domain_of
+from regional_limiter.model.decision import ShareKind
 from regional_limiter.model.enforcement import Enforcement, Write, WriteReply
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
 
 MILLION = 1_000_000
 
 
-def ticks(patience: int = 1400) -> ProtocolTimes:
-    """Small numbers, the protocol's ratios, a large drift."""
+def ticks(patience: int = 1400, lease_life: int = 0) -> ProtocolTimes:
+    """Small numbers, the protocol's ratios, a large drift.  ``lease_life`` 0: nodes lease no tokens."""
     return ProtocolTimes(
-        session_us=1000, patience_us=patience, gap_us=60, beat_us=50, report_us=25, write_us=15, drift_ppm=4000
+        session_us=1000,
+        patience_us=patience,
+        gap_us=60,
+        beat_us=50,
+        report_us=25,
+        write_us=15,
+        drift_ppm=4000,
+        token_lease_us=lease_life,
     )
 
 
@@ -56,6 +64,10 @@ class Copy:
 
     def __init__(self, times: ProtocolTimes, clock: Clock, enforcement: type[Enforcement] = Enforcement) -> None:
         self.clock = clock
+        self._life = times.token_lease_us
+        self._leased: dict[
+            str, list[tuple[int, int]]
+        ] = {}  # key -> (share, true time until which tokens are spent)
         self._gap = 10**12 if getattr(enforcement, "gap_ignored", False) else times.gap_us
         self._enforcement = enforcement(times)
         self._last: int | None = None
@@ -83,6 +95,7 @@ class Copy:
         now = self.clock.read(true)
         self._enter(now)
         self._enforcement.enter(now)
+        self._lease(true, now)
         if node is None:
             return
         self._learn(node.version, node.bases)
@@ -94,6 +107,9 @@ class Copy:
     def write(self, true: int, write: Write) -> WriteReply:
         now = self.clock.read(true)
         self._enter(now)
+        if self._life:
+            self._enforcement.enter(now)
+            self._lease(true, now)
         reply = self._enforcement.write(now, write)
         self._remembered = {}
         if reply.accepted:
@@ -101,6 +117,27 @@ class Copy:
             if write.base_version > self._vector[0]:
                 self._vector = (write.base_version, dict(write.bases))
         return reply
+
+    def _lease(self, true: int, now: int) -> None:
+        """Nodes lease tokens of whatever they may, to the last instant before it changes."""
+        variable, enforcement = self._enforcement._variable, self._enforcement
+        if not self._life or variable is None or now >= variable.until:
+            return
+        ends = true + min(self._life, variable.until - now)
+        for key in variable.leases:
+            domain = domain_of(key)
+            share = enforcement.share(now, key, domain)
+            base = variable.bases[domain].series.now if domain in variable.bases else 0
+            if share.kind is not ShareKind.LEASE or share.share <= floor_of(base):
+                continue
+            if enforcement.may_be_leased(now, key):
+                enforcement.note_lease(key, domain, share.share)
+                held = [one for one in self._leased.get(key, []) if one[1] > true and one[0] != share.share]
+                self._leased[key] = [*held, (share.share, ends)]
+
+    def leased(self, true: int, key: str) -> int:
+        """The largest share under which tokens were leased here that may still be spent."""
+        return max((share for share, ends in self._leased.get(key, ()) if ends > true), default=0)
 
     def lose(self) -> None:
         """The process restarts: the variable is gone."""
@@ -208,7 +245,10 @@ class Plant:
         return max(shard.copy.share(true, key, self.nodes) for shard in self.shards)
 
     def shares(self, true: int, keys: Sequence[str]) -> list[int]:
+        """``share`` of each key, or a larger one under which some node still holds tokens."""
         by_shard = [shard.copy.shares(true, keys, self.nodes) for shard in self.shards]
+        copies = [copy for shard in self.shards for copy in shard.copies if copy._leased]
+        by_shard += [[copy.leased(true, key) for key in keys] for copy in copies]
         return by_shard[0] if len(by_shard) == 1 else [max(shares) for shares in zip(*by_shard, strict=True)]
 
     def share_later(self, true: int, after: int, key: str) -> int:

@@ -63,6 +63,7 @@ KILLED_BY = {
     "vouch_early": 26,
     "one_point": 90,
     "listing_any": 91,
+    "no_rest": 101,
     "no_watermark": 94,
     "release_stays": 97,
     "welcome_lost": 81,

@@ -78,5 +78,6 @@ def test_the_worlds_are_not_idle() -> None:
         "trim",
         "failover",
         "lent",
+        "rest",
     ):
         assert counted[what] > 0, what

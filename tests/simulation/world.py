@@ -89,7 +89,9 @@ class World:
 
     def __post_init__(self) -> None:
         random = self.random = Random(self.seed)
-        self.times = ticks(random.choice([300, 500, 1400]))
+        # Of its own, so that the rest of a seed's world is what it was before there were token leases.
+        lease_life = Random(f"{self.seed} token leases").choice([0, 0, 5, 25])
+        self.times = ticks(random.choice([300, 500, 1400]), lease_life)
         self.faults = Faults.draw(random)
         self.true = 0
         self.log: list[Record] = []
@@ -190,7 +192,10 @@ class World:
             for point, copy in plant.points().items():
                 write = side.prepare_write(point, self.name_for("nonce"))
                 if write:
-                    side.on_reply(point, copy.write(self.true, write))
+                    rest = side.on_reply(point, copy.write(self.true, write))
+                    if rest is not None:
+                        self.advance(self.times.token_lease_us)
+                        side.rested(rest)
             plant.touch(self.true)
 
     def plant(self, name: str) -> Plant:
@@ -363,8 +368,12 @@ class World:
             self.later(self.delay(20), self.reply, agent, agent.side.agent_id, point, reply)
 
     def reply(self, agent: Agent, process: str, point: str, reply: WriteReply) -> None:
-        if agent.side.agent_id == process:
-            agent.side.on_reply(point, reply)
+        if agent.side.agent_id != process:
+            return
+        rest = agent.side.on_reply(point, reply)
+        if rest is not None:
+            self.counted["rest"] += 1
+            self.later(self.times.token_lease_us + self.delay(), agent.side.rested, rest)
 
     def send_report(self, name: str, report: Report | None, pause: int) -> None:
         if report is None:

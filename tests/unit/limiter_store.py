@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,15 @@ from regional_limiter.model.decision import Check, Reason, ShareKind, Verdict
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.keys import rule_of
 from regional_limiter.model.share import ProtocolTimes
-from regional_limiter.store.base import BucketCall, CheckStore, Decided, NodeBeat, TouchReply
+from regional_limiter.store.base import (
+    BucketCall,
+    CheckStore,
+    Decided,
+    NodeBeat,
+    ReturnedLease,
+    TokenLease,
+    TouchReply,
+)
 
 POINT = "10.0.0.1:7001/v"
 
@@ -30,6 +38,9 @@ def deny(retry_after_ms: int | None = 500, reason: Reason = Reason.LIMITED) -> V
     return Verdict(False, reason, 0, retry_after_ms, 1000)
 
 
+NO_LEASE = TokenLease(0, 0, 0, 0, 0, 0, 10_000, ShareKind.WHOLE, 0, 0)
+
+
 @dataclass
 class FakeStore:
     """``says``: rule id -> outcome.  A group with a failing rule fails as a whole."""
@@ -38,6 +49,8 @@ class FakeStore:
     default: Outcome = field(default_factory=allow)
     checks: list[tuple[list[BucketCall], str | None]] = field(default_factory=list)
     refunds: list[tuple[list[BucketCall], str | None]] = field(default_factory=list)
+    leases: list[tuple[BucketCall, int, tuple[ReturnedLease, ...]]] = field(default_factory=list)
+    leased: TokenLease | StoreUnavailable = NO_LEASE
     offers: list[tuple[str, dict[str, int]]] = field(default_factory=list)
     beats: list[NodeBeat] = field(default_factory=list)
     refund_error: Exception | None = None
@@ -75,6 +88,13 @@ class FakeStore:
         if self.refund_error is not None:
             raise self.refund_error
         return 1234
+
+    async def lease(self, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
+        self.leases.append((call, want, tuple(returned)))
+        if isinstance(self.leased, StoreUnavailable):
+            raise self.leased
+        credited = sum(back.unspent for back in returned)
+        return replace(self.leased, tokens=self.leased.tokens if want else 0, credited=credited)
 
     def breaker_open(self, point: str) -> bool:
         return self.broken

@@ -8,7 +8,7 @@ import pytest
 
 from regional_limiter.model import enforcement as module
 from regional_limiter.model.decision import ShareKind
-from regional_limiter.model.enforcement import BASE, Enforcement, ShareInForce, Write, WriteReply
+from regional_limiter.model.enforcement import BASE, MAX_LEASED, Enforcement, ShareInForce, Write, WriteReply
 from regional_limiter.model.share import ProtocolTimes, floor_of
 
 TIMES = ProtocolTimes()
@@ -54,6 +54,47 @@ def history(share: ShareInForce) -> tuple[int, int, int, int]:
 
 
 # ---- E1
+
+
+def test_what_nodes_leased_is_remembered_past_a_step_of_the_clock_and_then_forgotten() -> None:
+    times = ProtocolTimes()
+    point, key = Enforcement(times), "rl:{t}:default/r:u"
+    version = 0
+
+    def rests(now_us: int, share: int) -> tuple[str, ...]:
+        nonlocal version
+        version += 1
+        write = Write(
+            "n", point.instance, 1, version, now_us + 10**7, True, {key: share}, True, 1, {"default": 5000}
+        )
+        return point.write(now_us, write).resting
+
+    now_us = 10**12
+    rests(now_us, 9000)
+    rests(now_us, 9000)
+    assert rests(now_us, 20) == ()
+    rests(now_us, 9000)
+    assert point.may_be_leased(now_us, key)
+    point.note_lease(key, "default", 9000)
+    now_us += times.gap_us
+    point.enter(now_us)
+    now_us += times.token_lease_us
+    assert [rests(now_us, share) for share in (20, 8999, BASE, 9000)] == [(key,), (key,), (key,), ()]
+    for _ in range(3):
+        now_us += times.gap_us
+        rests(now_us, 9000)
+    assert rests(now_us, 20) == ()
+
+
+def test_so_many_keys_are_leased_of_at_a_time() -> None:
+    point = Enforcement(ProtocolTimes())
+    point.enter(0)
+    for number in range(MAX_LEASED):
+        assert point.may_be_leased(0, f"k{number}")
+        point.note_lease(f"k{number}", "default", 5000)
+    assert not point.may_be_leased(0, "one more")
+    assert point.may_be_leased(0, "k7")
+    assert point.may_be_leased(ProtocolTimes().lease_remembered_us, "one more")
 
 
 def test_a_new_variable_holds_the_floor_for_a_consent_and_then_the_base(point: Clocked) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from global_sync import codec
-from global_sync.agent import Agent, monotonic_us
+from global_sync.agent import Agent, PointState, monotonic_us
 from global_sync.leader import Leader
 from global_sync.protocol.messages import Mark, Snapshot
+from global_sync.protocol.points import Rest
 from global_sync.rulebook import PUT_SET, Proposal, decode_history, encode_proposal
 from global_sync.transport.base import HISTORY, LOG, PROPOSALS, RULES
 from global_sync.transport.memory import MemoryHub
@@ -259,3 +260,27 @@ async def test_a_function_library_that_no_node_calls_any_more_is_dropped(tmp_pat
         await until(lambda: agent.points.keys() == {"a:1/new", "a:1/old"}, "both are written")
         await until(touched_and_dropped, "the old one is gone")
         await agent.stop()
+
+
+async def test_a_write_that_has_to_rest_is_handed_back_after_the_longest_life_of_a_token_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the agent's own timer, begun after the reply: a pause can only make it longer."""
+    agent = agent_of(MemoryHub(), "eu", tmp_path)
+    token = agent.side.listing_started()
+    agent.side.on_listing(token, await agent._store.list_points(), None)
+    point = min(agent.side.points)
+    rest = Rest(agent.agent_id, point, 1)
+    order: list[object] = []
+    timers: list[tuple[float, Callable[..., None], tuple[object, ...]]] = []
+    monkeypatch.setattr(agent.side, "on_reply", lambda *_: order.append("reply") or rest)
+    monkeypatch.setattr(agent.side, "rested", lambda given: order.append(given))
+    monkeypatch.setattr(agent.side, "needs_write", lambda _: False)
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "call_later", lambda delay_s, act, *more: timers.append((delay_s, act, more)))
+    await agent._write(point, PointState())
+    ((delay_s, act, more),) = timers
+    assert delay_s * 1e6 >= TIMES.stretch(TIMES.token_lease_us)
+    assert order == ["reply"]
+    act(*more)
+    assert order == ["reply", rest]

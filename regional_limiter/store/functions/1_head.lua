@@ -20,6 +20,10 @@
 -- refund         keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER..
 --                                                                  -> given back, remaining (x n)
 -- renew          keys BUCKET x n   args n, (cost, LIMIT) x n, HOLDER..     -> whether still held (x n)
+-- lease          keys BUCKET                            args LIMIT, want, (edge_ms, tokens, unspent)..
+--                                                                  -> tokens, edge_ms, ends_in_us, credited,
+--                                                                  remaining, reset_after_ms, share, share kind,
+--                                                                  session left in us, consent left in us
 -- touch          no keys   args node, beat blob                 -> time_us, rules_version, base_version,
 --                                                                  nodes younger than 5 s, consent_left_us,
 --                                                                  m, (domain, base) x m
@@ -27,7 +31,8 @@
 -- collect        no keys   args -                               -> rules_version, m, (key, cost) x m, (blob, age_us)..
 -- write          no keys   args nonce, instance, session, version, until_us, extend, all_known, base_version,
 --                               m, (key, value) x m, (domain, base)..
---                                                               -> accepted, instance, time_us, age_us, session, version
+--                                                               -> accepted, instance, time_us, age_us, session, version,
+--                                                                  keys of which leased tokens may be about..
 -- publish_rules  no keys   args version, blob                   -> version now known
 -- fetch_rules    no keys   args -                               -> version (-1: none), blob
 --
@@ -39,6 +44,7 @@
 
 local GAP_US, CONSENT_US = @GAP_US@, @CONSENT_US@
 local BASE, FLOOR, DEFAULT = -1, -2, -3
+local LEASED_MAX, LEASE_REMEMBERED_US = @LEASED_MAX@, @LEASE_REMEMBERED_US@
 local LEASES_MAX, LEASES_KEPT, DOMAINS_MAX = @LEASES_MAX@, @LEASES_KEPT@, @DOMAINS_MAX@
 local DEMAND_MAX, DEMAND_A_REPLY, BEATS_MAX, BEAT_YOUNG_US =
   @DEMAND_MAX@, @DEMAND_A_REPLY@, @BEATS_MAX@, @BEAT_YOUNG_US@
@@ -64,8 +70,9 @@ local divisors, divisor_index = {}, {} -- of a day in milliseconds, in order, an
 local function set_up()
   floor, ceil, abs, max, min = math.floor, math.ceil, math.abs, math.max, math.min
   pack, unpack_fields, byte = struct.pack, struct.unpack, string.byte
-  local capacity_sizes, period_sizes, level_sizes, tails = {1, 2, 3, 6}, {1, 2, 3, 5}, {2, 3, 4, 7}, {'', 'I2', 'I2I5'}
-  for layout = 1, 3 do
+  local capacity_sizes, period_sizes, level_sizes = {1, 2, 3, 6}, {1, 2, 3, 5}, {2, 3, 4, 7}
+  local tails = {[0] = 'I2I6I5I6I5I6', '', 'I2', 'I2I5'}
+  for layout = 0, 3 do
     for c = 0, 3 do
       for p = 0, 3 do
         for l = 0, 3 do

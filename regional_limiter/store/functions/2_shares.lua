@@ -15,6 +15,7 @@ local function born(t)
     last = t, written_at = t, born = t, instance = '', named_at = 0, session = 0, version = 0, ends = 0,
     consent = t + CONSENT_US, all_known = false, replid = '', default = new_series(FLOOR, t),
     leases = {}, leases_held = 0, bases = {}, domains_held = 0, base_version = -1, vector = {},
+    leased = {}, leased_held = 0, leased_before = {}, leased_since = t,
     beats = {}, beats_held = 0, demand = {}, demand_held = 0, rules_version = -1, rules_blob = '',
   }
 end
@@ -87,4 +88,39 @@ local function share_of(t, key, domain)
   local kind = 1
   if v == BASE then kind = 2 elseif v == FLOOR then kind = 3 end
   return resolve(v, b), kind, since, resolve(value_before, base_before), before_since
+end
+
+-- ---------------------------------------------------------------- which keys nodes have leased tokens of
+
+-- What was leased is known for one to two turns: two tables instead of an end for each key.
+local function turn_leased(t)
+  local passed = t - var.leased_since
+  if passed >= LEASE_REMEMBERED_US then
+    var.leased_before = passed < 2 * LEASE_REMEMBERED_US and var.leased or {}
+    var.leased, var.leased_held, var.leased_since = {}, 0, t
+  end
+end
+
+local function may_be_leased(t, key)
+  turn_leased(t)
+  return var.leased[key] ~= nil or var.leased_held < LEASED_MAX
+end
+
+local function note_lease(key, domain, share)
+  local known = var.leased[key]
+  if not known then
+    var.leased_held = var.leased_held + 1
+    var.leased[key] = {share = share, domain = domain}
+  else
+    known.share, known.domain = max(share, known.share), domain
+  end
+end
+
+-- Whether tokens of the key may be about that were leased under a larger share than its present one
+local function rests(t, key)
+  turn_leased(t)
+  for _, known in pairs({var.leased[key] or false, var.leased_before[key] or false}) do
+    if known and known.share > share_of(t, key, known.domain) then return true end
+  end
+  return false
 end

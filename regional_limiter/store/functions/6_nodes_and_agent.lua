@@ -176,7 +176,13 @@ local function write(keys, args)
     apply(w, t)
     learn_bases(args, 10 + 2 * m, tonumber(args[8]), t)
   end
-  return {accepted and 1 or 0, var.instance, t, t - var.named_at, w.session, w.version}
+  local reply = {accepted and 1 or 0, var.instance, t, t - var.named_at, w.session, w.version}
+  if accepted then
+    for i = 1, m do
+      if rests(t, w.keys[i]) then reply[#reply + 1] = w.keys[i] end
+    end
+  end
+  return reply
 end
 
 local function publish_rules(keys, args)
@@ -200,6 +206,7 @@ end
 register('check', check, {})
 register('refund', refund, {'allow-oom'})
 register('renew', renew, {'allow-oom'})
+register('lease', lease, {'allow-oom'})
 register('touch', touch, {'allow-oom'})
 register('offer', offer, {'allow-oom'})
 register('collect', collect, {'allow-oom'})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from global_sync.protocol.messages import Beat, Config, Done, Kind, LeaseRecord, Mark, Want, Welcome
+from global_sync.protocol.points import Rest
 from global_sync.protocol.region import RegionSide
 from global_sync.protocol.region_state import MARKS_KEPT
 from regional_limiter.model.enforcement import BASE, Enforcement
@@ -25,6 +26,7 @@ class Bench:
         self.redis = Enforcement(TIMES)
         self.now = 100 * SECOND
         self.n = self.names = 0
+        self.rests: list[Rest] = []
 
     def list(self) -> None:
         self.side.on_listing(self.side.listing_started(), [POINT], self.side.base_version)
@@ -34,7 +36,9 @@ class Bench:
         write = self.side.prepare_write(POINT, f"name{self.names}", limit)
         assert write is not None
         reply = self.redis.write(self.now, write)
-        self.side.on_reply(POINT, reply)
+        rest = self.side.on_reply(POINT, reply)
+        if rest is not None:
+            self.rests.append(rest)
         return reply.accepted
 
     def pass_time(self, duration: int) -> None:
@@ -133,6 +137,62 @@ def test_a_receipt_of_an_older_state_does_not_silence_a_newer_one() -> None:
     report = bench.side.report()
     assert report is not None
     assert report.settled == {key(0): ((1, 3), 10)}
+
+
+def settled_of(bench: Bench) -> tuple[tuple[int, int], int] | None:
+    report = bench.side.report()
+    assert report is not None
+    return report.settled.get(key(0))
+
+
+def test_a_lease_that_falls_settles_only_when_what_nodes_leased_under_it_is_over() -> None:
+    bench = Bench().in_session()
+    bench.lease(0, 7000)
+    bench.settle()
+    bench.redis.enter(bench.now)
+    assert bench.redis.may_be_leased(bench.now, key(0))
+    bench.redis.note_lease(key(0), "shop", 7000)
+    rests = []
+    for number, (value, kind, falls) in enumerate(
+        (
+            (8000, Kind.GROW, False),
+            (7000, Kind.KEEP, False),  # no less than what was leased under
+            (200, Kind.KEEP, True),
+            (500, Kind.GROW, True),  # what was leased under 7,000 may still be about
+        ),
+        start=3,
+    ):
+        bench.lease(0, value, kind)
+        bench.lease(1, 100 + number)
+        bench.list()
+        bench.write()
+        rests += bench.rests[len(rests) :]
+        assert (settled_of(bench) == ((1, bench.n - 1), value)) is not falls
+        assert bench.side._keys[key(1)].settled == ((1, bench.n), 100 + number)  # the other key does not wait
+    assert len(rests) == 2
+    bench.side.rested(rests[0]._replace(agent_id="a process before"))
+    assert settled_of(bench) == ((1, 5), 7000)
+    bench.side.rested(rests[0])
+    assert settled_of(bench) == ((1, 7), 200)
+    bench.side.rested(rests[1])
+    assert settled_of(bench) == ((1, 9), 500)
+    assert bench.side._points[POINT].resting == {}
+
+
+def test_what_rests_is_bounded() -> None:
+    bench = Bench().in_session()
+    bench.lease(0, 9000)
+    bench.settle()
+    bench.redis.enter(bench.now)
+    assert bench.redis.may_be_leased(bench.now, key(0))
+    bench.redis.note_lease(key(0), "shop", 9000)
+    for value in range(8000, 7950, -1):
+        bench.lease(0, value, Kind.KEEP)
+        bench.list()
+        bench.write()
+    assert len(bench.side._points[POINT].resting[key(0)].waiting) <= 16
+    bench.side.rested(bench.rests[-1])
+    assert settled_of(bench) == ((1, bench.n), 7951)
 
 
 def test_a_report_has_room_for_so_many_keys_and_every_key_gets_its_turn() -> None:

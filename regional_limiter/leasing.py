@@ -1,0 +1,109 @@
+"""What carries a node's token leases: the calls that :class:`TokenLeases` finds due, beside the checks.  I/O."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from time import monotonic_ns
+
+from regional_limiter.algorithms.token_lease import may_lease
+from regional_limiter.model.decision import Verdict
+from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.store.base import BucketCall, CheckStore, TokenLease
+from regional_limiter.token_leases import Ask, LeaseCounts, TokenLeases
+
+_log = logging.getLogger("apportion.node")
+
+SWEEP_EVERY_S = 0.01
+STOP_WAIT_S = 1.0
+
+Heard = Callable[[BucketCall, TokenLease, int, int], None]
+"""(call, what the store said, when it was asked, when it answered), times in us of the steady clock."""
+
+
+class Leasing:
+    """``deadline_s``: the most that a call for a lease may take.  ``heard`` is told every answer."""
+
+    def __init__(self, store: CheckStore, deadline_s: float, heard: Heard) -> None:
+        self.table = TokenLeases()
+        self._store = store
+        self._deadline_s = deadline_s
+        self._heard = heard
+        self._calls: set[asyncio.Task[None]] = set()
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def spend(self, calls: Sequence[BucketCall], now_us: int) -> list[Verdict] | None:
+        """The verdicts of a check that leases decide; None: ask the store."""
+        table = self.table
+        if not table.holds:
+            return None
+        verdicts = table.spend(calls, now_us)
+        if table.due:
+            self._call()
+        return verdicts
+
+    def note(self, calls: Sequence[BucketCall], verdicts: Sequence[Verdict | None]) -> None:
+        """The store has decided a check.  Only one whose every rule may be leased from can ever be decided here."""
+        if not all(may_lease(call) for call in calls):
+            return
+        now_us = monotonic_ns() // 1000
+        for call, verdict in zip(calls, verdicts, strict=True):
+            if verdict is not None:
+                self.table.note(call, verdict, now_us)
+        if self.table.due:
+            self._call()
+
+    def clear(self) -> None:
+        """The rules changed."""
+        self.table.clear()
+
+    def counts(self) -> LeaseCounts:
+        return self.table.counts()
+
+    async def stop(self) -> None:
+        """Bring everything back; what is still being asked for comes first, since it has to go back as well."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=STOP_WAIT_S)
+        await asyncio.gather(*(self._lease(ask) for ask in self.table.bring_all_back()))
+
+    # ---- in the background
+
+    def _call(self) -> None:
+        loop = asyncio.get_running_loop()
+        for ask in self.table.asks():
+            task = loop.create_task(self._lease(ask))
+            self._calls.add(task)
+            task.add_done_callback(self._calls.discard)
+        if self._sweeping is None:
+            self._sweeping = loop.create_task(self._sweep())
+
+    async def _lease(self, ask: Ask) -> None:
+        asked_us = monotonic_ns() // 1000
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                lease = await self._store.lease(ask.call, ask.want, ask.returned)
+        except (StoreUnavailable, TimeoutError):
+            self.table.failed(ask, monotonic_ns() // 1000)
+        except Exception:
+            self.table.failed(ask, monotonic_ns() // 1000)
+            _log.exception("a token lease failed")
+        else:
+            now_us = monotonic_ns() // 1000
+            self.table.granted(ask, lease, asked_us, now_us)
+            self._heard(ask.call, lease, asked_us, now_us)
+
+    async def _sweep(self) -> None:
+        try:
+            while self.table.busy:
+                await asyncio.sleep(SWEEP_EVERY_S)
+                self.table.sweep(monotonic_ns() // 1000)
+                if self.table.due:
+                    self._call()
+        except Exception:
+            _log.exception("looking after token leases failed")
+        finally:
+            self._sweeping = None
