@@ -29,7 +29,7 @@ from regional_limiter.model.decision import Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from services.check_api.app import TOO_MANY_BATCHES, NodeApp
 from services.check_api.batches import Outcomes
-from services.check_api.bodies import parse_batch, parse_check
+from services.check_api.bodies import parse_check, parse_plain_batch
 from services.check_api.bounded_http import BoundedHttp, encode_reply
 from services.check_api.heads import BATCH_PATH, HEAD_BYTES_MOST, REQUEST_LINES, Head
 from services.check_api.replies import Reply
@@ -146,9 +146,11 @@ class FastHttp(BoundedHttp):
         if limit is not None and (len(self.connections) >= limit or len(self.tasks) >= limit):
             return False
         try:
-            checks = parse_batch(body) if head.path == BATCH_PATH else [parse_check(body)]
+            checks = parse_plain_batch(body) if head.path == BATCH_PATH else [parse_check(body)]
         except Exception:
             # Wrong, or not foreseen: the slow path reads it again, and says which.
+            return False
+        if checks is None:
             return False
         asked = _Asked(self, head.path, checks)
         self._asked.append(asked)
@@ -157,7 +159,6 @@ class FastHttp(BoundedHttp):
                 asked.answer(TOO_MANY_BATCHES)
             return True
         (check,) = checks
-        assert isinstance(check, Check)
         try:
             node.limiter.submit(check, asked.decided)
         except (InvalidCheck, RulesUnavailable):
