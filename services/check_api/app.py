@@ -1,8 +1,9 @@
 """One node's HTTP: a raw ASGI path for checks and probes, FastAPI beside it for what a person or a scraper asks.
 
-The raw path exists because it costs a fifth of FastAPI's (no routing, no models, no dependency graph).  Whatever
-goes wrong in it ends as a problem with a status of its own; an exception that nobody foresaw is a 500 and is
-counted.  There is no way from an error to ``"allowed": true``.
+The raw path exists because it costs a fifth of FastAPI's (no routing, no models, no dependency graph).  Most checks
+do not even come here: ``fast_http`` answers what is plain, with the replies that are made here.  Whatever goes
+wrong ends as a problem with a status of its own; an exception that nobody foresaw is a 500 and is counted.  There
+is no way from an error to ``"allowed": true``.
 
 FastAPI and OpenTelemetry take longer to import than everything else together.  They are imported in a thread,
 when first asked for or by :meth:`NodeApp.warm_up`, while checks are being answered.
@@ -63,6 +64,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 BODY_DEADLINE_S = 5.0
+PARSED_AT_ONCE_BYTES = 4096
 LOG_ERRORS_EVERY_S = 1.0
 IMPORT_SWITCH_S = 0.0005
 """How long an import in a thread may keep the interpreter to itself while checks are waiting."""
@@ -183,10 +185,14 @@ class NodeApp:
     async def _check(self, scope: Scope, receive: Receive) -> Reply:
         check = parse_check(await _read_body(scope, receive))
         answer = await self.limiter.check(check)
-        return self.decided(check, answer, detail=wants_detail(scope["query_string"]))
+        return self.decided(check, answer, wants_detail(scope["query_string"]))
 
     async def _check_batch(self, scope: Scope, receive: Receive) -> Reply:
-        checks = parse_batch(await _read_body(scope, receive, MAX_BATCH_BYTES))
+        body = await _read_body(scope, receive, MAX_BATCH_BYTES)
+        # What comes here is wrong in some place, nearly always; a large one would hold up everybody else.
+        checks = (
+            parse_batch(body) if len(body) <= PARSED_AT_ONCE_BYTES else await asyncio.to_thread(parse_batch, body)
+        )
         future: asyncio.Future[Outcomes] = asyncio.get_running_loop().create_future()
 
         def done(outcomes: Outcomes) -> None:
@@ -216,7 +222,7 @@ class NodeApp:
 
     async def _peek(self, scope: Scope, receive: Receive) -> Reply:
         check, detail = parse_peek(scope["query_string"])
-        return self._answered(await self.limiter.peek(check), detail=detail)
+        return self.told(await self.limiter.peek(check), detail)
 
     async def _inspect(self, scope: Scope, receive: Receive) -> Reply:
         check, _ = parse_peek(scope["query_string"])
@@ -224,10 +230,10 @@ class NodeApp:
 
     # ---- replies, on either path
 
-    def decided(self, check: Check, answer: Answer, *, detail: bool = False) -> Reply:
+    def decided(self, check: Check, answer: Answer, detail: bool = False) -> Reply:
         """Count and tell the answer to a check."""
         self.counts.checked(check.domain, answer)
-        return self._answered(answer, detail=detail)
+        return self.told(answer, detail)
 
     def decided_batch(self, checks: Sequence[Check | Exception], outcomes: Outcomes) -> Reply:
         """Count and tell the answers to a batch; an error is told in its own place."""
@@ -251,7 +257,8 @@ class NodeApp:
             return UNEXPECTED
         return reply
 
-    def _answered(self, answer: Answer, *, detail: bool) -> Reply:
+    def told(self, answer: Answer, detail: bool) -> Reply:
+        """The reply that tells an answer."""
         options = self.options
         epoch_now_s = int(time.time()) if options.legacy_reset is _EPOCH else 0
         lines = answer_lines(answer, options.headers, options.legacy_reset, epoch_now_s)

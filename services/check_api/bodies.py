@@ -15,6 +15,8 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
+from itertools import islice
 from typing import Annotated, Final
 from urllib.parse import parse_qsl
 
@@ -29,6 +31,8 @@ MAX_BODY_BYTES = 64 * 1024
 MAX_BATCH_BYTES = 1024 * 1024
 MAX_BATCH_CHECKS = 1000
 MAX_REQUEST_ID_BYTES = 128
+FAULTS_MOST = 16
+"""Unknown fields, and wrong attributes, that are told of one check: telling takes time, and others wait."""
 
 DEFAULT_DOMAIN: Final = "default"
 
@@ -103,31 +107,53 @@ def parse_check(body: bytes) -> Check:
     return _check_of(given)
 
 
-def parse_batch(body: bytes) -> list[Check | Refused]:
-    """The checks of a batch, each or what is wrong with it.  Raises Refused when it is no batch at all."""
+def parse_plain_batch(body: bytes) -> list[Check] | None:
+    """The checks of a batch, None if anything of it has to be looked at closely.  A few ms at most."""
     try:
         given = _decode_batch(body).checks
     except (msgspec.DecodeError, RecursionError):
-        return _parse_each(body)
+        return None
     if b"\\" in body or body.count(b'"') != 2 + sum(map(_quotes, given)) or not all(map(_fits, given)):
-        return _parse_each(body)
+        return None
     return list(map(_check_of, given))
 
 
-def _parse_each(body: bytes) -> list[Check | Refused]:
-    """:func:`parse_batch`, one by one: some are wrong, or must be looked at closely."""
+def parse_batch(body: bytes) -> Sequence[Check | Refused]:
+    """The checks of a batch, each or what is wrong with it.  Raises Refused when it is no batch at all.
+
+    A large one that has to be looked at closely takes some tenths of a second: call it in a thread.
+    """
+    plain = parse_plain_batch(body)
+    if plain is not None:
+        return plain
     try:
         raw = _decode_raw_batch(body).checks
     except (msgspec.DecodeError, RecursionError) as error:
-        raise _explain(body, str(error), _batch_faults) from None
-    _refuse_repeated(body, _batch_faults)
-    parsed: list[Check | Refused] = []
-    for item in raw:
-        try:
-            parsed.append(parse_check(bytes(item)))
-        except Refused as error:
-            parsed.append(error)
-    return parsed
+        raise _explain_batch(body, error) from None
+    if len(raw) > MAX_BATCH_CHECKS:
+        raise Refused(422, [Fault("checks", f"{_BATCH_EXPECTED}, has {len(raw):,}")])
+    items = [bytes(item) for item in raw]
+    if body.count(b'"') != 2 + sum(item.count(b'"') for item in items):
+        raise Refused(422, [Fault("checks", _TWICE)])
+    return [_parse_item(item) for item in items]
+
+
+def _parse_item(item: bytes) -> Check | Refused:
+    if len(item) > MAX_BODY_BYTES:
+        return Refused(422, [Fault("body", f"a check may have at most {MAX_BODY_BYTES:,} bytes")])
+    try:
+        return parse_check(item)
+    except Refused as error:
+        return error
+
+
+def _explain_batch(body: bytes, error: Exception) -> Refused:
+    """Why a body is no batch, by its field unless it is so large that reading it again would hold up others."""
+    if len(body) <= MAX_BODY_BYTES:
+        return _explain(body, str(error), _batch_faults)
+    if isinstance(error, msgspec.ValidationError):
+        return Refused(422, [Fault("body", f"must be a batch: {error}")])
+    return _not_json(_TooDeep() if isinstance(error, RecursionError) else ValueError(), str(error))
 
 
 def parse_reset(body: bytes) -> Check:
@@ -164,7 +190,7 @@ def parse_peek(query: bytes) -> tuple[Check, bool]:
         elif into is attributes or name in _QUERY_FIELDS:
             into[key] = value
         else:
-            faults.append(Fault(_name(name), _unknown(name, _QUERY_FIELDS)))
+            faults.append(Fault(_name(name), _unknown(name[:64], _QUERY_FIELDS)))
     detail = fields.pop("detail", "0") in ("1", "true")
     document = {**fields, "attributes": attributes}
     faults += _faults(document, _IDENTITY_FIELDS)
@@ -264,13 +290,13 @@ class _TooDeep(ValueError):
     """Nobody can tell whether it is JSON."""
 
 
-def _refuse_repeated(body: bytes, faults_of: Callable[[_Object], list[Fault]] | None = None) -> None:
+def _refuse_repeated(body: bytes) -> None:
     """Raise Refused if something is wrong that the decoder does not see: a field that is given twice."""
     try:
         document = _read(body)
     except ValueError as unread:
         raise _not_json(unread) from None
-    if isinstance(document, _Object) and (faults := (faults_of or _faults)(document)):
+    if isinstance(document, _Object) and (faults := _faults(document)):
         raise Refused(422, faults)
 
 
@@ -302,24 +328,23 @@ def _bounded_int(digits: str) -> int:
 
 def _batch_faults(document: Mapping[str, object]) -> list[Fault]:
     """What is wrong with a batch as such; its checks are looked at one by one."""
-    faults = [Fault(_name(name), _unknown(name, _BATCH_FIELDS)) for name in document if name not in _BATCH_FIELDS]
+    unknown = _some_unknown(document, _BATCH_FIELDS)
+    faults = [Fault(_name(name), _unknown(name[:64], _BATCH_FIELDS)) for name in unknown]
     faults += _repeated_faults(document)
     checks = document.get("checks")
     if "checks" not in document:
         faults.append(Fault("checks", "is required"))
     elif not isinstance(checks, list):
         faults.append(Fault("checks", _BATCH_EXPECTED))
-    elif len(checks) > MAX_BATCH_CHECKS:
-        faults.append(Fault("checks", f"{_BATCH_EXPECTED}, has {len(checks):,}"))
     return faults
 
 
 def _repeated_faults(document: object, place: str = "") -> list[Fault]:
-    return [Fault(place + _name(name), _TWICE) for name in getattr(document, "repeated", ())]
+    return [Fault(place + _name(name), _TWICE) for name in getattr(document, "repeated", ())[:FAULTS_MOST]]
 
 
-def _faults(document: Mapping[str, object], known: Sequence[str] = _FIELDS) -> list[Fault]:
-    faults = [Fault(_name(name), _unknown(name, known)) for name in document if name not in known]
+def _faults(document: Mapping[str, object], known: tuple[str, ...] = _FIELDS) -> list[Fault]:
+    faults = [Fault(_name(name), _unknown(name[:64], known)) for name in _some_unknown(document, known)]
     faults += [Fault(name, "is required") for name in _OWN_FIELD if name not in document]
     faults += _repeated_faults(document)
     for name in (*_OWN_FIELD, "domain"):
@@ -347,6 +372,8 @@ def _attribute_faults(attributes: object) -> list[Fault]:
         if name in _OWN_FIELD:
             faults.append(Fault(place, f"is given by the field {name}"))
         faults += _text_faults(place, name, MAX_VALUE_BYTES) or _text_faults(place, value, MAX_VALUE_BYTES)
+        if len(faults) >= FAULTS_MOST:
+            break
     return faults
 
 
@@ -360,7 +387,12 @@ def _text_faults(place: str, value: object, bytes_most: int) -> list[Fault]:
     return [] if size <= bytes_most else [Fault(place, f"must be at most {bytes_most:,} bytes, is {size:,}")]
 
 
-def _unknown(name: str, known: Sequence[str]) -> str:
+def _some_unknown(document: Mapping[str, object], known: Sequence[str]) -> list[str]:
+    return list(islice((name for name in document if name not in known), FAULTS_MOST))
+
+
+@lru_cache(maxsize=1024)
+def _unknown(name: str, known: tuple[str, ...]) -> str:
     near = get_close_matches(name, known, n=1)
     return f"unknown field; did you mean {near[0]}?" if near else f"unknown field; known are {', '.join(known)}"
 

@@ -29,7 +29,7 @@ from regional_limiter.model.decision import Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from services.check_api.app import TOO_MANY_BATCHES, NodeApp
 from services.check_api.batches import Outcomes
-from services.check_api.bodies import parse_batch, parse_check
+from services.check_api.bodies import parse_check, parse_plain_batch
 from services.check_api.bounded_http import BoundedHttp, encode_reply
 from services.check_api.heads import BATCH_PATH, HEAD_BYTES_MOST, REQUEST_LINES, Head
 from services.check_api.replies import Reply
@@ -77,7 +77,7 @@ class _Asked:
     def answer(self, reply: Reply) -> None:
         self.reply = reply
         self.protocol.node.counts.served("POST", self.path, reply.status, perf_counter() - self.started_s)
-        self.protocol.answered()
+        self.protocol.answered(reply)
 
 
 class FastHttp(BoundedHttp):
@@ -140,13 +140,17 @@ class FastHttp(BoundedHttp):
 
     def _begin(self, head: Head, body: bytes) -> bool:
         """False: nothing has been asked, and the slow path shall answer."""
-        node = self.node
-        if not node.limiter.ready or self._is_overloaded():
+        node, limit = self.node, self.limit_concurrency
+        if not node.limiter.ready:
+            return False
+        if limit is not None and (len(self.connections) >= limit or len(self.tasks) >= limit):
             return False
         try:
-            checks = parse_batch(body) if head.path == BATCH_PATH else [parse_check(body)]
+            checks = parse_plain_batch(body) if head.path == BATCH_PATH else [parse_check(body)]
         except Exception:
             # Wrong, or not foreseen: the slow path reads it again, and says which.
+            return False
+        if checks is None:
             return False
         asked = _Asked(self, head.path, checks)
         self._asked.append(asked)
@@ -155,7 +159,6 @@ class FastHttp(BoundedHttp):
                 asked.answer(TOO_MANY_BATCHES)
             return True
         (check,) = checks
-        assert isinstance(check, Check)
         try:
             node.limiter.submit(check, asked.decided)
         except (InvalidCheck, RulesUnavailable):
@@ -164,10 +167,6 @@ class FastHttp(BoundedHttp):
         except Exception as error:
             asked.decided(error)
         return True
-
-    def _is_overloaded(self) -> bool:
-        limit = self.limit_concurrency
-        return limit is not None and (len(self.connections) >= limit or len(self.tasks) >= limit)
 
     def _go_on(self, data: bytes, *, plain: bool) -> None:
         """What no request could be begun with.  ``plain``: it may become one when more of it is here."""
@@ -224,13 +223,21 @@ class FastHttp(BoundedHttp):
 
     # ---- writing
 
-    def answered(self) -> None:
+    def answered(self, reply: Reply) -> None:
         """A request has its reply: write it if it is alone, else with all that are ready in this turn."""
-        if len(self._asked) == 1:
-            self._write_ready()
+        asked = self._asked
+        if len(asked) == 1 and not self._leaving and not self._blocked:
+            asked.clear()
+            if not self.transport.is_closing():
+                self.transport.write(encode_reply(reply, self.default_lines()))
+            self._count_written(1)
         elif not self._write_due:
             self._write_due = True
             self.loop.call_soon(self._write_ready)
+
+    def _count_written(self, count: int) -> None:
+        self.server_state.total_requests += count
+        self._answered_at_s = self.loop.time()
 
     def _write_ready(self) -> None:
         self._write_due = False
@@ -246,8 +253,7 @@ class FastHttp(BoundedHttp):
         if not parts:
             return
         self.transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
-        self.server_state.total_requests += len(parts)
-        self._answered_at_s = self.loop.time()
+        self._count_written(len(parts))
         if not asked:
             self._unblock()
             if self._leaving:

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from regional_limiter.model.decision import Check
-from services.check_api.bodies import Refused, parse_batch, parse_check, parse_peek, wants_detail
+from services.check_api.bodies import FAULTS_MOST, Refused, parse_batch, parse_check, parse_peek, wants_detail
 
 
 def body(**fields: object) -> bytes:
@@ -243,3 +243,35 @@ def test_a_batch_is_its_checks_one_by_one(items: list[dict[str, object]]) -> Non
             assert (one.status, one.faults) == (alone.status, alone.faults)
         else:
             assert one == alone
+
+
+def test_only_so_many_unknown_fields_are_told_since_telling_takes_time() -> None:
+    error = refused(body(**{f"field{number}": 1 for number in range(5000)}))
+    assert len(error.faults) == FAULTS_MOST
+    error = refused(body(attributes={f"a{number}": 1 for number in range(3000)}))
+    assert len(error.faults) == FAULTS_MOST
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "place"),
+    [
+        (b'{"checks":[' + b"[]," * 340_000 + b"[]]}", 422, "checks"),
+        (b'{"checks":{"a":"' + b"x" * 70_000 + b'"}}', 422, "body"),
+        (b'{"checks":"' + b"x" * 70_000, 400, "body"),
+        (b'{"checks":' + b"[" * 70_000, 400, "body"),
+        (b'{"checks":[' + body() + b'],"ch\\u0065cks":[]}', 422, "checks"),
+    ],
+)
+def test_a_large_body_that_is_no_batch_is_refused_without_reading_it_closely(
+    raw: bytes, status: int, place: str
+) -> None:
+    with pytest.raises(Refused) as caught:
+        parse_batch(raw)
+    assert (caught.value.status, [fault.place for fault in caught.value.faults]) == (status, [place])
+
+
+def test_a_check_in_a_batch_is_no_longer_than_one_alone() -> None:
+    long, good = parse_batch(b'{"checks":[' + body(x="y" * 70_000) + b"," + body() + b"]}")
+    assert isinstance(long, Refused)
+    assert [fault.problem for fault in long.faults] == ["a check may have at most 65,536 bytes"]
+    assert isinstance(good, Check)

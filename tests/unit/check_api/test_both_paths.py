@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from regional_limiter.limiter import Done
 from regional_limiter.model.decision import Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
-from services.check_api import fast_http
+from services.check_api import app, fast_http
 from services.check_api.bounded_http import BoundedHttp
 from services.check_api.fast_http import FastHttp
 from tests.unit.check_api.fakes import FakeLimiter, answer_of, node_of, rule_verdict
@@ -25,12 +25,11 @@ TOKEN = "a-token-of-16-or-more"
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _without_log_lines() -> Iterator[None]:
-    logger = logging.getLogger("uvicorn.error")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
+def _without_log_lines_and_threads() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logging.getLogger("uvicorn.error"), "level", logging.CRITICAL)
+        patch.setattr(app, "PARSED_AT_ONCE_BYTES", 2**20)  # nothing here waits for a thread
+        yield
 
 
 class TellingLimiter(FakeLimiter):

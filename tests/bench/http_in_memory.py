@@ -1,0 +1,211 @@
+"""Where a check's microseconds go, without sockets: one process, no system calls.  Not a test.
+
+    python -m tests.bench.http_in_memory [--rounds 200]
+
+Both servers of ``_node.py`` behind transports that keep nothing, and a Redis that says the same to every call; the
+best of many rounds, since whatever else the machine does only adds.  Then the parts of a check, each by itself; the
+rest of the whole is the way between them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from timeit import repeat
+from typing import Any
+
+import uvicorn
+import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from regional_limiter import engine
+from regional_limiter.limiter import Limiter
+from regional_limiter.model.decision import RuleVerdict
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.plan import DomainRules, Planner
+from regional_limiter.rules import compile_rules, parse_document
+from regional_limiter.store.connection import ConnectionOptions, Server, _Wire
+from regional_limiter.store.library import decode_check
+from regional_limiter.store.redis_cluster import RedisClusterStore
+from services.check_api.answers import encode_answer
+from services.check_api.app import NodeOptions, create_app
+from services.check_api.bodies import parse_check
+from services.check_api.bounded_http import encode_reply
+from services.check_api.counts import Counts
+from services.check_api.fast_http import FastHttp
+from services.check_api.headers import answer_lines
+from services.check_api.heads import Heads
+from services.check_api.replies import ok
+from services.check_api.server import settle_collector
+from tests.bench._node import PATIENT, bare_app, rules
+from tests.bench.http_checks import BATCH, CONNECTIONS, batches, singles
+
+VERDICT = [1, 0, 399_999_123, 0, 876, 10_000, 0, 0, 0]
+SECRET = b"0123456789abcdef"
+DATE = (b"date", b"Mon, 30 Nov 2026 08:10:04 GMT")
+
+
+class _Redis(asyncio.Transport):
+    """Answers each FCALL with ``count`` verdicts in the next turn."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        numbers = VERDICT * count
+        self._reply = b"*%d\r\n" % len(numbers) + b"".join(b":%d\r\n" % number for number in numbers)
+        self.wire: _Wire | None = None
+
+    def write(self, data: Any) -> None:
+        assert self.wire is not None
+        replies = self._reply * bytes(data).count(b"FCALL")
+        asyncio.get_running_loop().call_soon(self.wire.data_received, replies)
+
+    def abort(self) -> None:
+        pass
+
+
+class _Caller(asyncio.Transport):
+    """Reads everything and keeps the last of it."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.last = b""
+
+    def write(self, data: Any) -> None:
+        self.last = data
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def _connected(count: int) -> Server:
+    server = Server("10.0.0.1:1", ConnectionOptions())
+    redis = _Redis(count)
+    redis.wire = server._wire = _Wire(asyncio.get_running_loop(), 100_000, lambda wire, cause: None)
+    redis.wire.connection_made(redis)
+    return server
+
+
+async def _ours(server: Server, directory: Path) -> Any:
+    own = directory / "node-n1"
+    own.mkdir(parents=True)
+    blob = {"version": 1, "sets": {"default": {"version": 1, "document": rules()}}}
+    (own / "rules.json").write_text(json.dumps(blob))
+    store = RedisClusterStore([server.address], ProtocolTimes(), PATIENT)
+    store.cluster._servers[server.address] = server
+    store.cluster._owners = [server.address] * 16384
+    store.cluster._known.set()
+    limiter = Limiter("us", store, SECRET, directory, ProtocolTimes(), node="n1")
+    await limiter._rules.load()
+    return create_app(limiter, NodeOptions("us", "n1"))
+
+
+async def cpu_us(kind: str, requests: Sequence[bytes], checks: int, rounds: int, rules_met: int = 1) -> float:
+    """CPU time of a check in the best round.  ``checks``: in each request."""
+    server = _connected(rules_met)
+    with tempfile.TemporaryDirectory() as name:
+        app = bare_app(server) if kind == "bare" else await _ours(server, Path(name))
+    protocol_class: type[HttpToolsProtocol] = HttpToolsProtocol if kind == "bare" else FastHttp
+    config = uvicorn.Config(
+        app, http=protocol_class, ws="none", loop="none", lifespan="off", log_config=None, access_log=False,
+        proxy_headers=False,
+    )  # fmt: skip
+    config.load()
+    state = ServerState()
+    state.default_headers = [DATE]
+    connections = []
+    for _ in range(CONNECTIONS if checks == 1 else 2):
+        protocol, caller = protocol_class(config, state, {}, asyncio.get_running_loop()), _Caller()
+        protocol.connection_made(caller)
+        connections.append((protocol, caller))
+    settle_collector()
+    best_s, sent = float("inf"), 0
+    for number in range(rounds):
+        began_s = time.process_time()
+        for protocol, _ in connections:
+            protocol.data_received(requests[sent % len(requests)])
+            sent += 1
+        for _ in range(8):
+            await asyncio.sleep(0)
+        if number > rounds // 4:
+            best_s = min(best_s, time.process_time() - began_s)
+    assert b'"allowed":true' in connections[0][1].last
+    return best_s / len(connections) / checks * 1e6
+
+
+async def wholes(rounds: int) -> float:
+    told = {
+        "bare uvicorn": await cpu_us("bare", singles(), 1, rounds),
+        "a check": await cpu_us("ours", singles(), 1, rounds),
+        "a check that meets three rules": await cpu_us("ours", singles("three"), 1, rounds, 3),
+        f"a check in a batch of {BATCH}": await cpu_us("ours", batches(), BATCH, rounds),
+        "in a batch: three rules": await cpu_us("ours", batches("three"), BATCH, rounds, 3),
+    }
+    print(f"{'in memory':<44}{'us a check':>11}{'ratio':>8}")
+    for name, spent_us in told.items():
+        print(f"{name:<44}{spent_us:>11.1f}{spent_us / told['bare uvicorn']:>8.2f}")
+    return told["a check"]
+
+
+def parts(whole_us: float) -> None:
+    rule_set = parse_document(rules())
+    planner = Planner(SECRET)
+    planner.use({"default": DomainRules(1, rule_set, compile_rules(rule_set), 1, 10_000)}, {}, 0, {})
+    request = singles()[0]
+    end = request.index(b"\r\n\r\n") + 4
+    head, body = request[:end], request[end:]
+    check = parse_check(body)
+    plan = planner.plan(check)
+    step, calls = plan.steps[0], plan.calls(1)
+    store = RedisClusterStore(["10.0.0.1:1"], ProtocolTimes(), PATIENT)
+
+    def told() -> RuleVerdict:
+        rule = step.rule
+        return RuleVerdict(rule.id, rule.capacity, verdict, rule.window_ms, step.key_hash, rule.headers)
+
+    (verdict,) = decode_check(VERDICT)
+    answer = engine.combine([told()])
+    text, lines = encode_answer(answer), answer_lines(answer)
+    reply = ok(text, lines)
+    heads, counts = Heads(None), Counts()
+
+    def count() -> None:
+        counts.checked("default", answer)
+        counts.served("POST", "/v1/check", 200, 0.001)
+
+    timed: dict[str, Callable[[], object]] = {
+        "look up the head": lambda: heads.find(head),
+        "body to check": lambda: parse_check(body),
+        "check to plan, kept": lambda: planner.plan(check),
+        "reply to verdict": lambda: decode_check(VERDICT),
+        "verdict to answer": lambda: engine.combine([told()]),
+        "count the answer and the request": count,
+        "rate limit headers": lambda: answer_lines(answer),
+        "body of the answer": lambda: encode_answer(answer),
+        "the whole response": lambda: encode_reply(ok(text, lines), b"date: x\r\n"),
+    }
+    assert reply.status == 200
+    print(f"\n{'parts of a check, each by itself':<44}{'us':>11}")
+    left_us = whole_us
+    for name, part in timed.items():
+        spent_us = min(repeat(part, number=10_000, repeat=9)) / 10_000 * 1e6
+        left_us -= spent_us
+        print(f"{name:<44}{spent_us:>11.2f}")
+    print(f"{'the rest: ask, wait, order, write':<44}{left_us:>11.2f}")
+    spent_us = min(repeat(lambda: store.prepare(calls, None), number=10_000, repeat=9)) / 10_000 * 1e6
+    print(f"{'(make the call, when none is kept: more)':<44}{spent_us:>11.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=200)
+    parts(uvloop.run(wholes(parser.parse_args().rounds)))
+
+
+if __name__ == "__main__":
+    main()
