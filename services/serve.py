@@ -10,9 +10,11 @@ from typing import Any
 
 import uvicorn
 
+from services.check_api.bounded_http import BoundedHttp
 from services.listening import bind
 
 DRAIN_S = 3
+MAX_CONNECTIONS = 1024
 
 
 class _Server(uvicorn.Server):
@@ -29,6 +31,19 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
+def bounded(app: Any) -> uvicorn.Config:
+    """Without bounds one stranger's endless head would fill the memory, and hold up a leader's beats."""
+    return uvicorn.Config(
+        app,
+        http=BoundedHttp,
+        limit_concurrency=MAX_CONNECTIONS,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=DRAIN_S,
+    )
+
+
 def serve(app: Any, host: str, port: int, on_exit: Callable[[], None] = lambda: None) -> int:
     """Serve until told to stop; the process's exit code."""
     try:
@@ -36,13 +51,6 @@ def serve(app: Any, host: str, port: int, on_exit: Callable[[], None] = lambda: 
     except OSError as error:
         print(f"{host}:{port}: {error.strerror}", file=sys.stderr)
         return 2
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=DRAIN_S,
-    )
-    server = _Server(config, on_exit)
+    server = _Server(bounded(app), on_exit)
     server.run(sockets=[listener])
     return 0 if server.started else 1

@@ -9,11 +9,13 @@ from typing import Any
 
 from fastapi import Request
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.rules.text import Format, read_document
 
 BODY_BYTES_MOST = 1024 * 1024
+BODY_DEADLINE_S = 20
 WORDS_MOST = 500
 _ETAG = re.compile(r'(?:W/)?"(\d{1,19})"')
 
@@ -51,13 +53,19 @@ def author_and_reason(request: Request) -> tuple[str, str]:
 
 
 async def read_body(request: Request) -> Any:
-    """The document that the body writes, YAML or JSON.  Raises InvalidRules, HTTPException 413 or 415."""
+    """The document that the body writes, YAML or JSON.  Raises InvalidRules, HTTPException 400, 408, 413 or 415."""
     format = _format(request.headers.get("content-type", ""))
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > BODY_BYTES_MOST:
-            raise HTTPException(413, f"a body may have at most {BODY_BYTES_MOST:,} bytes")
+    try:
+        async with asyncio.timeout(BODY_DEADLINE_S):
+            async for part in request.stream():
+                body += part
+                if len(body) > BODY_BYTES_MOST:
+                    raise HTTPException(413, f"a body may have at most {BODY_BYTES_MOST:,} bytes")
+    except TimeoutError:
+        raise HTTPException(408, f"the body did not come whole within {BODY_DEADLINE_S} s") from None
+    except ClientDisconnect:
+        raise HTTPException(400, "the caller went away in the middle of the body") from None
     return await asyncio.to_thread(read_document, bytes(body), format)
 
 

@@ -1,0 +1,54 @@
+"""What every service but the nodes is served with: strangers cannot fill its memory or hold its connections."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+from services.serve import bounded
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(bounded(app))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        deadline = time.monotonic() + 10
+        while not server.started:
+            assert time.monotonic() < deadline, "the server did not start"
+            time.sleep(0.01)
+        yield listener.getsockname()[1]
+        server.should_exit = True
+        thread.join(10)
+
+
+def said(port: int, request: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        try:
+            connection.sendall(request)
+        except OSError:
+            pass  # refused while it was still being sent
+        return connection.recv(1000)
+
+
+def test_a_plain_request_is_answered(port: int) -> None:
+    assert said(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("head", [b"x: " + b"a" * 140_000, b"".join(b"x%05d: a\r\n" % n for n in range(13_000))])
+def test_a_head_without_end_is_refused(port: int, head: bytes) -> None:
+    assert said(port, b"GET / HTTP/1.1\r\nhost: x\r\n" + head).startswith(b"HTTP/1.1 431")
