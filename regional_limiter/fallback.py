@@ -37,6 +37,8 @@ RETRY_MS = 1000
 
 _LONGEST_PERIOD_MS = 2**40 - 1
 _PURGE_EVERY_MS = 1000
+_REMEMBERED_MS = 60_000
+_SERVERS_MOST = 1000
 
 
 @dataclass(slots=True)
@@ -57,11 +59,17 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """A call that the store did not answer.  ``owing``: it was never sent, so the bucket is owed what passes."""
+    """A call that the store did not answer.  ``owing``: it was never sent, so the bucket is owed what passes.
+
+    ``server``: which one was asked; "" if that is not known.  ``silent_since_us``: since when it has been silent
+    (steady clock); None: for ever, as far as is known.
+    """
 
     call: BucketCall
     mode: OnStoreFailure
     owing: bool
+    server: str = ""
+    silent_since_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,7 @@ class _Local:
     place: int
     mine: BucketCall
     key: str
+    lag_ms: int
     outcome: Outcome
 
 
@@ -80,6 +89,24 @@ class _Owed:
     mine: BucketCall
     key: str
     cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A bucket's state here, on a clock that stands still while the store answers.
+
+    ``ends_ms``: when it is full again, on that clock, which is ``lag_ms`` behind the wall clock; last used at
+    ``used_ms`` of the wall clock.
+    """
+
+    state: bytes
+    ends_ms: int
+    lag_ms: int
+    used_ms: int
+
+    def is_over(self, now_ms: int) -> bool:
+        """Full again whatever the store did meanwhile, and unused for long."""
+        return self.ends_ms + self.lag_ms <= now_ms and now_ms - self.used_ms >= _REMEMBERED_MS
 
 
 class Fallback:
@@ -96,8 +123,9 @@ class Fallback:
         self._consent_us = consent_us
         self._gap_us = gap_us
         self._bound_until_us = started_us + consent_us
+        self._bound_by_server: dict[str, int] = {}
         self._known: dict[str, _Known] = {}
-        self._states: dict[str, tuple[bytes, int]] = {}
+        self._states: dict[str, _Held] = {}
         self._owed: dict[str, _Owed] = {}
         self._purged_at_ms = -_PURGE_EVERY_MS
 
@@ -110,7 +138,8 @@ class Fallback:
         known.pop(key, None)
         if len(known) >= self._keys_most:
             del known[next(iter(known))]
-        self.hear_consent(verdict.consent_left_us, answered_us)
+        bound_until_us = self._bound_until(verdict.consent_left_us, answered_us)
+        self._bound_until_us = max(self._bound_until_us, bound_until_us)
         known[key] = _Known(
             verdict.share,
             verdict.share_kind,
@@ -119,10 +148,20 @@ class Fallback:
             answered_us + verdict.consent_left_us,
         )
 
-    def hear_consent(self, consent_left_us: int, answered_us: int) -> None:
-        """The store has said that the region is bound.  It may be bound anew until the next word of it."""
-        if consent_left_us > 0 and self._consent_us > 0:
-            self._bound_until_us = max(self._bound_until_us, answered_us + self._consent_us + self._gap_us)
+    def hear_consent(self, server: str, consent_left_us: int, answered_us: int) -> None:
+        """``server`` has said how long the region is bound there.  It may be bound anew until the next word of it.
+
+        A server that has fallen silent is bound no longer than that, whatever the others go on to say: nothing is
+        promised for its keys meanwhile.
+        """
+        until_us = max(self._bound_by_server.pop(server, 0), self._bound_until(consent_left_us, answered_us))
+        if len(self._bound_by_server) >= _SERVERS_MOST:
+            del self._bound_by_server[next(iter(self._bound_by_server))]
+        self._bound_by_server[server] = until_us
+        self._bound_until_us = max(self._bound_until_us, until_us)
+
+    def _bound_until(self, consent_left_us: int, answered_us: int) -> int:
+        return answered_us + self._consent_us + self._gap_us if consent_left_us > 0 and self._consent_us > 0 else 0
 
     def decide(
         self, unanswered: Sequence[Unanswered], *, now_ms: int, now_us: int, nodes: int, charge: bool
@@ -138,13 +177,14 @@ class Fallback:
             call = asked.call
             plain = _without_state(call, asked.mode)
             if plain is None:
-                share, kind = self._share(call, now_us)
+                share, kind = self._share(call, asked.server, now_us)
                 mine = _part(call, share, max(1, nodes))
                 if mine is None or call.cost > mine.capacity:
                     plain = _denied(Reason.LIMITED, RETRY_MS, share, kind)
                 else:
-                    mine, key, outcome = self._outcome(mine, now_ms)
-                    local.append(_Local(place, mine, key, _with_share(outcome, share, kind)))
+                    silent_us = None if asked.silent_since_us is None else max(0, now_us - asked.silent_since_us)
+                    mine, key, lag_ms, outcome = self._outcome(mine, now_ms, silent_us)
+                    local.append(_Local(place, mine, key, lag_ms, _with_share(outcome, share, kind)))
             verdicts.append(plain)
         everyone_allows = (
             charge
@@ -155,7 +195,7 @@ class Fallback:
             charged = everyone_allows or item.outcome.costs_denied
             ending = item.outcome.charged if charged else item.outcome.left
             verdicts[item.place] = ending.verdict
-            self._store(item.key, ending, now_ms)
+            self._store(item.key, ending, now_ms, item.lag_ms)
             if charged and unanswered[item.place].owing:
                 self._owe(unanswered[item.place].call, item.mine, item.key)
         return [verdict for verdict in verdicts if verdict is not None]
@@ -169,7 +209,7 @@ class Fallback:
     def owed(self, now_ms: int, keys_most: int) -> list[BucketCall]:
         """Calls that charge what is owed, whether or not the bucket holds so much; :meth:`paid` ends each.
 
-        What the local bucket has refilled since is no longer owed, nor what belongs to a window that is over.
+        What the local bucket has refilled is no longer owed, nor what belongs to a window that is over.
         """
         calls = []
         for name in list(self._owed)[:keys_most]:
@@ -202,7 +242,7 @@ class Fallback:
         key = functions.storage_key(call, now_ms) if owed is None else owed.key
         ending = functions.give_back(self._state(key, now_ms), call, fixed_share(call), now_ms)
         if ending is not None:
-            self._store(key, ending, now_ms)
+            self._store(key, ending, now_ms, 0)
 
     def _owe(self, call: BucketCall, mine: BucketCall, key: str) -> None:
         known = self._owed.get(_name(call))
@@ -220,10 +260,16 @@ class Fallback:
         if functions.renew is not None:
             return owed.cost if functions.renew(state, mine, fixed_share(mine), now_ms) is not None else 0
         peek = replace(mine, cost=0)
+        held = self._states.get(owed.key)
+        if mine.refill is not None and held is not None:
+            # The store answers by now: what would be earned here after the last use, its own bucket earns.
+            state, now_ms = held.state, held.used_ms - held.lag_ms
         outcome = functions.decide(state, peek, fixed_share(peek), now_ms)
         return min(owed.cost, mine.capacity - outcome.left.verdict.remaining)
 
-    def _outcome(self, call: BucketCall, now_ms: int) -> tuple[BucketCall, str, Outcome]:
+    def _outcome(
+        self, call: BucketCall, now_ms: int, silent_us: int | None
+    ) -> tuple[BucketCall, str, int, Outcome]:
         functions = functions_of(call)
         key = functions.storage_key(call, now_ms)
         if key not in self._states and len(self._states) >= self._keys_most:
@@ -232,23 +278,34 @@ class Fallback:
                 # Full of buckets that limit: none of them is forgiven.  New keys of a rule share one bucket.
                 call = replace(call, key="/".join(rule_of(call.key)))
                 key = functions.storage_key(call, now_ms)
-        return call, key, functions.decide(self._state(key, now_ms), call, fixed_share(call), now_ms)
+        held = self._states.get(key)
+        lag_ms = 0
+        if call.refill is not None and held is not None and not held.is_over(now_ms):
+            since_ms = held.used_ms if silent_us is None else now_ms - silent_us // 1000
+            lag_ms = held.lag_ms + max(0, since_ms - held.used_ms)
+        at_ms = now_ms - lag_ms
+        return call, key, lag_ms, functions.decide(self._state(key, at_ms), call, fixed_share(call), at_ms)
 
-    def _state(self, key: str, now_ms: int) -> bytes | None:
-        state, ends_ms = self._states.get(key, (None, 0))
-        return state if ends_ms > now_ms else None
+    def _state(self, key: str, at_ms: int) -> bytes | None:
+        """``at_ms``: on the bucket's own clock."""
+        held = self._states.get(key)
+        return held.state if held is not None and held.ends_ms > at_ms else None
 
-    def _store(self, key: str, ending: Ending, now_ms: int) -> None:
+    def _store(self, key: str, ending: Ending, now_ms: int, lag_ms: int) -> None:
+        held = self._states.get(key)
         if ending.state is not None:
-            self._states[key] = (ending.state, now_ms + ending.ttl_ms)
+            self._states[key] = _Held(ending.state, now_ms - lag_ms + ending.ttl_ms, lag_ms, now_ms)
+        elif held is not None:
+            # The silence until now has been counted.
+            self._states[key] = replace(held, lag_ms=lag_ms, used_ms=now_ms)
 
     def _purge(self, now_ms: int) -> None:
         """Drop what is full again (or whose window is over), at most once a second."""
         if abs(now_ms - self._purged_at_ms) >= _PURGE_EVERY_MS:
             self._purged_at_ms = now_ms
-            self._states = {key: held for key, held in self._states.items() if held[1] > now_ms}
+            self._states = {key: held for key, held in self._states.items() if held.ends_ms + held.lag_ms > now_ms}
 
-    def _share(self, call: BucketCall, now_us: int) -> tuple[int, ShareKind]:
+    def _share(self, call: BucketCall, server: str, now_us: int) -> tuple[int, ShareKind]:
         """The region's share of this key that may be used now: never above its base."""
         if call.sharing is Sharing.WHOLE:
             return SHARE_UNITS, ShareKind.WHOLE
@@ -257,7 +314,7 @@ class Fallback:
         known = self._known.get(call.key)
         if known is not None and known.fresh is None:
             known.fresh = now_us - known.answered_us <= self._gap_us
-        bound_until_us = self._bound_until_us
+        bound_until_us = self._bound_by_server.get(server, self._bound_until_us)
         if known is not None and known.fresh:
             if now_us < known.session_end_us:
                 return (known.share, known.kind) if known.share < call.base else (call.base, ShareKind.BASE)

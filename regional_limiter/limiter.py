@@ -186,7 +186,7 @@ class Limiter:
         await asyncio.gather(*leftover, return_exceptions=True)
 
     def _hear(self, point: str, reply: TouchReply) -> None:
-        self._fallback.hear_consent(reply.consent_left_us, monotonic_ns() // 1000)
+        self._fallback.hear_consent(point.partition("/")[0], reply.consent_left_us, monotonic_ns() // 1000)
         self._rules.hear(point, reply)
 
     def _hear_of_share(self, call: BucketCall, lease: TokenLease, asked_us: int, answered_us: int) -> None:
@@ -410,13 +410,13 @@ class Limiter:
         """The verdict of every rule, out of what the store answered for each group, or did not."""
         verdicts: list[Verdict | None] = [None] * len(calls)
         decided: list[list[int]] = []
-        failed: dict[int, bool] = {}
+        failed: dict[int, tuple[bool, StoreUnavailable]] = {}
         for group, outcome in zip(plan.groups, outcomes, strict=True):
             if isinstance(outcome, StoreUnavailable):
                 self._count_degraded(outcome.cause)
                 # A request that may come again is charged when it does.
                 owing = not outcome.may_have_run and request_id is None
-                failed.update(dict.fromkeys(group, owing))
+                failed.update(dict.fromkeys(group, (owing, outcome)))
                 continue
             if isinstance(outcome, Exception):
                 raise outcome
@@ -474,17 +474,23 @@ class Limiter:
         plan: Plan,
         calls: Sequence[BucketCall],
         verdicts: list[Verdict | None],
-        failed: Mapping[int, bool],
+        failed: Mapping[int, tuple[bool, StoreUnavailable]],
     ) -> None:
         """Fill in the verdicts of what the store did not answer.  Nothing is charged when another rule denied.
 
-        ``failed``: the places, and whether what passes is owed to the bucket.
+        ``failed``: the places, whether what passes is owed to the bucket, and what the store's error was.
         """
         nobody_denied = all(verdict is None or verdict.allowed for verdict in verdicts)
         local = self._fallback.decide(
             [
-                Unanswered(calls[place], plan.steps[place].rule.on_store_failure, owing)
-                for place, owing in failed.items()
+                Unanswered(
+                    calls[place],
+                    plan.steps[place].rule.on_store_failure,
+                    owing,
+                    error.server,
+                    error.silent_since_us,
+                )
+                for place, (owing, error) in failed.items()
             ],
             now_ms=time_ns() // 1_000_000,
             now_us=monotonic_ns() // 1000,

@@ -53,12 +53,18 @@ class RulesUnavailable(ApportionError):
 
 
 class StoreUnavailable(ApportionError):
-    """The store gave no answer.  ``may_have_run`` is False only when it is proven that nothing was executed."""
+    """The store gave no answer.  ``may_have_run`` is False only when it is proven that nothing was executed.
+
+    ``server``: which one was asked.  ``silent_since_us``: since when it has answered no check (steady clock).  Both
+    may be unknown.
+    """
 
     def __init__(self, cause: str, *, may_have_run: bool = True) -> None:
         super().__init__(cause)
         self.cause = cause
         self.may_have_run = may_have_run
+        self.server = ""
+        self.silent_since_us: int | None = None
 
 
 class OtherWindows(StoreUnavailable):

@@ -16,7 +16,7 @@ from typing import Final
 class Breaker:
     """One server's breaker."""
 
-    __slots__ = ("_failures", "_next_probe_at", "_open", "_probe_every_s", "_within_s", "opened")
+    __slots__ = ("_failures", "_next_probe_at", "_open", "_probe_every_s", "_silent_since", "_within_s", "opened")
 
     def __init__(self, failures: int = 5, within_s: float = 1.0, probe_every_s: float = 0.5) -> None:
         self._failures: Final[deque[float]] = deque(maxlen=failures)
@@ -24,6 +24,7 @@ class Breaker:
         self._probe_every_s = probe_every_s
         self._next_probe_at = 0.0
         self._open = False
+        self._silent_since: float | None = None
         self.opened = 0
         """How often it has opened."""
 
@@ -40,6 +41,12 @@ class Breaker:
         self._next_probe_at = now + self._probe_every_s
         return True
 
+    def silent_since(self, started: float) -> float:
+        """A call that began at ``started`` has no answer: when the first one began that had none since the last."""
+        if self._silent_since is None:
+            self._silent_since = started
+        return self._silent_since
+
     def failed(self, started: float, now: float) -> None:
         """A call sent at ``started`` got no answer."""
         failures = self._failures
@@ -53,10 +60,11 @@ class Breaker:
 
     def succeeded(self) -> None:
         """A call was answered, whatever the answer."""
-        if self._open or self._failures:
+        if self._open or self._failures or self._silent_since is not None:
             self.reset()
 
     def reset(self) -> None:
         """Close at once: the topology says that this shard is served by somebody else now."""
         self._open = False
+        self._silent_since = None
         self._failures.clear()

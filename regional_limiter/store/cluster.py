@@ -189,13 +189,13 @@ class Cluster:
         started = monotonic()
         breaker = self._breakers.get(address) or self.breaker(address)
         if not breaker.admits(started):
-            done(StoreUnavailable("breaker_open", may_have_run=False))
+            done(_silent(StoreUnavailable("breaker_open", may_have_run=False), address, breaker, started))
             return
 
         def answered(reply: object) -> None:
             if isinstance(reply, StoreUnavailable):
                 breaker.failed(started, monotonic())
-                done(reply)
+                done(_silent(reply, address, breaker, started))
                 return
             breaker.succeeded()
             if self._strikes:
@@ -214,7 +214,7 @@ class Cluster:
         try:
             server.submit(command, started + attempt_s, answered)
         except StoreUnavailable as error:
-            done(error)
+            done(_silent(error, address, breaker, started))
 
     def _finish(
         self, call: Coroutine[Any, Any, object], decode: Callable[[Any], _T], done: Callable[[_T | Exception], None]
@@ -267,13 +267,15 @@ class Cluster:
         breaker = self.breaker(address)
         started = monotonic()
         if guarded and not breaker.admits(started):
-            raise StoreUnavailable("breaker_open", may_have_run=False)
+            raise _silent(StoreUnavailable("breaker_open", may_have_run=False), address, breaker, started)
         try:
             reply = await self.server(address).call(command, timeout_s, asking=asking)
         except StoreUnavailable as error:
             # Without a connection a call fails at once by itself: the breaker has nothing to add.
             if error.may_have_run:
                 breaker.failed(started, monotonic())
+            if guarded:
+                _silent(error, address, breaker, started)
             raise
         if guarded or monotonic() - started <= self._options.quick_s:
             self._succeeded(address, breaker)
@@ -405,3 +407,10 @@ class Cluster:
             closing = asyncio.get_running_loop().create_task(server.close())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
+
+
+def _silent(error: StoreUnavailable, address: str, breaker: Breaker, started: float) -> StoreUnavailable:
+    """Say who was silent, and since when."""
+    error.server = address
+    error.silent_since_us = int(breaker.silent_since(started) * 1_000_000)
+    return error

@@ -261,12 +261,36 @@ def test_a_denial_is_not_owed() -> None:
     assert owed(fallback) == [(3, True)]
 
 
-def test_what_has_refilled_since_is_no_longer_owed() -> None:
+def test_what_has_refilled_in_the_silence_is_no_longer_owed() -> None:
     fallback = Fallback()
     assert allowed_of(fallback, bucket(10), 10, owing=True) == 10
-    assert owed(fallback, 4) == [(6, True)]
-    assert owed(fallback, 10) == []
-    assert not fallback.owes
+    assert allowed_of(fallback, bucket(10), 2, at_s=4, owing=True) == 2
+    assert owed(fallback, 4) == [(8, True)]
+    assert owed(fallback, 9) == [(8, True)], "since then the store's own bucket has refilled"
+
+
+def test_a_store_that_stalls_again_and_again_adds_no_fresh_bucket_each_time() -> None:
+    """A tenth of a second in every second, for a minute: the node refills for six seconds of it."""
+    fallback, call = Fallback(), bucket(10)
+    allowed = 0
+    for second in range(60):
+        since_us = second * SECOND_US
+        for tenth in range(10):
+            now_us = since_us + tenth * 10_000
+            asked = [Unanswered(call, LOCAL, False, "a:1", since_us)]
+            allowed += fallback.decide(asked, now_ms=now_us // 1000, now_us=now_us, nodes=1, charge=True)[0].allowed
+    assert 10 + 5 <= allowed <= 10 + 6
+
+
+def test_a_bucket_is_full_again_when_it_has_not_been_used_for_long() -> None:
+    fallback = Fallback()
+    assert allowed_of(fallback, bucket(10), 20) == 10
+    asked = [Unanswered(bucket(10), LOCAL, False, "a:1", 90 * SECOND_US)]
+    again = [
+        fallback.decide(asked, now_ms=90_000, now_us=90 * SECOND_US, nodes=1, charge=True)[0].allowed
+        for _ in range(20)
+    ]
+    assert sum(again) == 10
 
 
 def test_what_belongs_to_a_window_that_is_over_is_no_longer_owed() -> None:
@@ -382,7 +406,7 @@ def test_a_base_that_may_be_lent_out_is_not_given_to_a_key_of_which_nothing_fres
     fallback = Fallback(consent_us=30, gap_us=2, started_us=0)
     assert lent_out(fallback, now_us=29) == 66  # just started: there may be a consent
     assert lent_out(fallback, now_us=30) == 3333
-    fallback.hear_consent(1, answered_us=100)  # by a touch: the region is bound, and may be bound anew
+    fallback.hear_consent("a:1", 1, answered_us=100)  # by a touch: the region is bound, and may be bound anew
     assert lent_out(fallback, now_us=131) == 66
     assert lent_out(fallback, now_us=132) == 3333
 
@@ -395,3 +419,19 @@ def test_a_share_heard_long_before_the_store_fell_silent_is_not_relied_on() -> N
     assert lent_out(fresh, now_us=102) == 3000
     assert lent_out(fresh, now_us=115) == 3000  # silent since: nothing was written there
     assert lent_out(stale, now_us=110) == 66
+
+
+def test_a_silent_server_is_bound_no_longer_than_its_last_word_whatever_the_others_say() -> None:
+    fallback, call = Fallback(consent_us=30, gap_us=2, started_us=-100), adaptive_call("k")
+
+    def share(server: str, now_us: int) -> int:
+        asked = [Unanswered(call, LOCAL, False, server, 110)]
+        return fallback.decide(asked, now_ms=1, now_us=now_us, nodes=1, charge=False)[0].share
+
+    fallback.hear_consent("dead:1", 1, answered_us=100)
+    for at_us in range(100, 200, 10):
+        fallback.hear_consent("alive:1", 1, answered_us=at_us)
+    assert share("dead:1", 131) == 66
+    assert share("dead:1", 132) == 3333
+    assert share("alive:1", 150) == 66
+    assert share("", 150) == 66, "who was asked is not known: the strictest"
