@@ -51,7 +51,7 @@ def test_a_broken_set_is_refused_with_every_fault_and_the_old_one_stays(fast_sys
         "rules": [
             {"id": "a", "capacity": -1, "refill": "10/s"},
             {"id": "a", "capacity": 5, "refill": "0/s"},
-            {"id": "c", "capacity": 5, "refill": "1/s", "algorithm": "gcra", "colour": "red"},
+            {"id": "c", "capacity": 5, "refill": "1/s", "algorithm": "magic", "colour": "red"},
         ],
     }
     answer = fast_system.http.put(f"{control}/rulesets/default", json=broken)

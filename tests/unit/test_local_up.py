@@ -258,8 +258,9 @@ def test_status_says_of_each_part_whether_it_runs(system: Path) -> None:
 
 
 UP_WITH_ONE_PROCESS = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
 from infra.install import KafkaChoice
 from infra.local import local
 from infra.local.cli import app
@@ -309,6 +310,7 @@ def test_a_closed_terminal_or_a_signal_to_all_ends_everything(tmp_path: Path, nu
         assert left_of(tmp_path / "sys") == []
     finally:
         process.kill()
+        process.wait(20)
         process.stderr.close()
 
 
@@ -323,6 +325,7 @@ def test_nothing_is_left_when_nobody_reads_the_output_any_more(tmp_path: Path, o
         assert left_of(tmp_path / "sys") == []
     finally:
         process.kill()
+        process.wait(20)
 
 
 def test_a_terminal_that_is_gone_does_not_stop_the_end(tmp_path: Path) -> None:
@@ -339,6 +342,7 @@ def test_a_terminal_that_is_gone_does_not_stop_the_end(tmp_path: Path) -> None:
         assert wait_gone(running, 0) == []
     finally:
         process.kill()
+        process.wait(20)
 
 
 def test_words_that_cannot_be_written_are_noted_and_never_fail(monkeypatch: pytest.MonkeyPatch) -> None:
