@@ -253,7 +253,7 @@ class LeaderPolicy:
         short = {
             name: one
             for name, one in moving.items()
-            if one.want > 0.95 * one.held and one.due > one.held + _dead_band(one.held, calm)
+            if 100 * one.want > 95 * one.held and one.due > one.held + _dead_band(one.held, calm)
         }
         make_room = any(one.late for one in regions.values()) and not self._bases_fit(now_us, leader, key, regions)
         if not short and not make_room:

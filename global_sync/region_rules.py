@@ -51,12 +51,13 @@ class RegionRules:
         if version <= self.version:
             return False
         sources = {domain: Source(state.version, state.document) for domain, state in states.items()}
-        if not self._use(encode_blob(version, sources)):
+        try:
+            return self._use(encode_blob(version, sources), keep=True)
+        except OSError as error:
+            log.error("rules cannot be stored, the old ones stay", version=version, error=str(error))
             return False
-        replace_file(self._path, self._blob)
-        return True
 
-    def _use(self, blob: bytes) -> bool:
+    def _use(self, blob: bytes, *, keep: bool = False) -> bool:
         try:
             read = read_blob(blob, self._sets)
         except ValueError as error:
@@ -66,6 +67,9 @@ class RegionRules:
         for domain, problem in read.refused.items():
             self.refused += 1
             log.error("rule set refused, the old one stays", domain=domain, version=read.version, error=problem)
+        in_force = encode_blob(read.version, read.in_force)
+        if keep:
+            replace_file(self._path, in_force)
         self._sets = read.sets
         self._rules = {
             (domain, rule.id): rule for domain, known in read.sets.items() for rule in known.rule_set.rules
@@ -76,7 +80,7 @@ class RegionRules:
             for rule, by_key in known.rule_set.overrides.items()
             for key, override in by_key.items()
         }
-        self._blob, self.version = encode_blob(read.version, read.in_force), read.version
+        self._blob, self.version = in_force, read.version
         return True
 
     def blob(self) -> bytes:

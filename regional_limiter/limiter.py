@@ -571,6 +571,9 @@ class Limiter:
                         if not error.may_have_run:
                             fallback.postpone(call)
                             continue
+                    except Exception:
+                        # One that cannot be charged must not keep the others unpaid.
+                        _log.exception("what was decided locally for %s cannot be charged", call.key)
                     fallback.paid(call)
         except Exception:
             _log.exception("charging what was decided locally failed")

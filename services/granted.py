@@ -108,7 +108,8 @@ class Granted:
         before = [region.welcome] if region.session else []
         region.session = welcome.session
         region.welcome = _Said((welcome.epoch, welcome.n), BASE, read_ms)
-        for key in [*welcome.low, *(key for key in region.leases if key not in welcome.low)]:
+        keys = [*region.leases, *(key for key in welcome.low if key not in region.leases)]
+        for key in keys[:KEYS_MOST]:
             newest = region.welcome._replace(value=welcome.low.get(key, BASE))
             region.leases[key] = _with(region.leases.get(key, before), newest)
 
@@ -144,7 +145,7 @@ class Granted:
                 ]
                 if counted and counted[-1][2] < session:
                     said.append(region.welcome)
-                if said:
+                if said and len(region.leases) < KEYS_MOST:
                     region.leases[key] = said[-SAID_MOST:]
 
 

@@ -229,6 +229,11 @@ def _leader_sentences(
     return [Sentence("bad", text, (heard_ms, *until))]
 
 
+def _plain(words: str) -> str:
+    """Words that others chose, as they are: a sentence is a template."""
+    return words.replace("{", "{{").replace("}", "}}")
+
+
 def _is_late(leader: LeaderSeen, times: ProtocolTimes) -> bool:
     return leader.beat_age_ms is None or leader.beat_age_ms * 1000 > BEATS_LATE * times.beat_us
 
@@ -249,20 +254,22 @@ def _bases_sentences(leader: LeaderSeen) -> Iterator[Sentence]:
                 f"{region} ({base * 100 / SHARE_UNITS:.1f} %)" for region, base in sorted(regions.items())
             )
             text = f"The new bases of domain {domain} wait until {held} has left its old base."
-            yield Sentence("warn", text.replace("{", "{{").replace("}", "}}"))
+            yield Sentence("warn", _plain(text))
 
 
 def _link_sentences(health: RegionHealth) -> list[Sentence]:
     if health.link == "silent" and health.link_age_ms is not None:
-        return [Sentence("warn", f"{health.name} has been silent for {health.link_age_ms / 1000:.0f} s.")]
+        return [Sentence("warn", f"{_plain(health.name)} has been silent for {health.link_age_ms / 1000:.0f} s.")]
     if health.link != "cut":
         return []
     words, until = _goes_on(health)
     if health.since_ms is None:
         # {0} is the time since when: there is none here.
-        text = f"Nothing has come from {health.name} through Kafka so far, though its agent answers; {words}."
+        text = (
+            f"Nothing has come from {_plain(health.name)} through Kafka so far, though its agent answers; {words}."
+        )
         return [Sentence("bad", text.replace("{1}", "{0}"), until)]
-    return [Sentence("bad", f"{health.name} is cut off since {{0}}; {words}.", (health.since_ms, *until))]
+    return [Sentence("bad", f"{_plain(health.name)} is cut off since {{0}}; {words}.", (health.since_ms, *until))]
 
 
 def _session_sentences(health: RegionHealth, now_ms: int) -> list[Sentence]:
@@ -272,8 +279,8 @@ def _session_sentences(health: RegionHealth, now_ms: int) -> list[Sentence]:
         return []
     then = f"it uses its base{_base_words(health)}."
     if phase.until_ms is None:
-        return [Sentence("warn", f"{health.name} is linked but has no session: {then}")]
-    text = f"{health.name} is linked but has no session: it keeps to its floor until {{0}}, then {then}"
+        return [Sentence("warn", f"{_plain(health.name)} is linked but has no session: {then}")]
+    text = f"{_plain(health.name)} is linked but has no session: it keeps to its floor until {{0}}, then {then}"
     return [Sentence("warn", text, (phase.until_ms,))]
 
 
@@ -302,16 +309,16 @@ def _store_sentences(health: RegionHealth) -> list[Sentence]:
     which = ", ".join(down[:3]) + (f" and {len(down) - 3} more" if len(down) > 3 else "")
     count = f"{len(down)} of {len(health.points)} Redis points"
     text = f"{health.name}: {count} not reached ({which}); keys there follow their rule's on_store_failure."
-    return [Sentence("bad", text)]
+    return [Sentence("bad", _plain(text))]
 
 
 def _node_sentences(health: RegionHealth, newest_rules: int) -> list[Sentence]:
     said = []
     for node in health.node_urls:
         if node["ready"] is None:
-            said.append(Sentence("warn", f"{health.name}: node {node['url']} does not answer."))
+            said.append(Sentence("warn", _plain(f"{health.name}: node {node['url']} does not answer.")))
         elif not node["ready"]:
-            said.append(Sentence("warn", f"{health.name}: node {node['url']} is not ready."))
+            said.append(Sentence("warn", _plain(f"{health.name}: node {node['url']} is not ready.")))
     behind = [
         node
         for node in health.nodes
@@ -319,5 +326,5 @@ def _node_sentences(health: RegionHealth, newest_rules: int) -> list[Sentence]:
     ]
     if behind and health.link == "linked":
         text = f"{health.name}: {len(behind)} of {len(health.nodes)} nodes use rules older than {newest_rules}."
-        said.append(Sentence("warn", text))
+        said.append(Sentence("warn", _plain(text)))
     return said

@@ -33,7 +33,7 @@ LEVEL_PART: Final = 10
 TOKENS_LEAST: Final = 8
 """Fewer tokens are not worth a call of their own."""
 RETURNS_MOST: Final = 8
-"""Leases that one call can bring back."""
+"""Leases that one call can bring back; a node has one a key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,13 +71,7 @@ def read_zone(faults: Faults, place: str, value: object) -> str:
 
 def _is_zone(name: str) -> bool:
     # "localtime" and the like are another zone on each machine, and "right/…" counts leap seconds.
-    if not _ZONE.fullmatch(name) or name.partition("/")[0] in (
-        "localtime",
-        "posixrules",
-        "Factory",
-        "posix",
-        "right",
-    ):
+    if not _ZONE.fullmatch(name) or name.partition("/")[0] in _NO_ZONES:
         return False
     try:
         ZoneInfo(name)

@@ -26,7 +26,7 @@ from regional_limiter.algorithms.outcome import (
 )
 from regional_limiter.algorithms.registry import ALGORITHMS, functions_of
 from regional_limiter.algorithms.sliding_window_log import TRIM_MOST
-from regional_limiter.algorithms.token_lease import CAPACITY_LEAST, LEVEL_PART, SLOT_MS, TOKENS_LEAST
+from regional_limiter.algorithms.token_lease import CAPACITY_LEAST, LEVEL_PART, RETURNS_MOST, SLOT_MS, TOKENS_LEAST
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.enforcement import LEASES_KEPT, MAX_DOMAINS, MAX_LEASED, MAX_LEASES, Write, WriteReply
 from regional_limiter.model.keys import tag_of
@@ -276,6 +276,8 @@ def decode_refund(reply: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def encode_lease(call: BucketCall, want: int, returned: Sequence[ReturnedLease]) -> Encoded:
+    if len(returned) > RETURNS_MOST:
+        raise ValueError(f"at most {RETURNS_MOST} leases come back in one call")
     arguments = [limit_of(call, 0), b"%d" % want]
     for back in returned:
         arguments += (b"%d" % number for number in (back.edge_ms, back.tokens, back.unspent))

@@ -136,3 +136,11 @@ def test_a_region_that_holds_new_bases_back_is_named() -> None:
     leader = LeaderSeen(3, 400, {"default": {"eu-west": 5_000}, "other": {}})
     (sentence,) = said(Heard(usage(), 800), leader=leader)
     assert sentence == "The new bases of domain default wait until eu-west (50.0 %) has left its old base."
+
+
+def test_names_that_others_chose_are_shown_as_they_are() -> None:
+    points = [{"point": "a{b}:1", "ok": False, "session_left_ms": 9000, "consent_left_ms": 9000}]
+    probe = RegionProbe((NodeProbe("http://{0}", None),), None, None, NOW_MS)
+    texts = said(Heard(usage(points=points), 500), probe)
+    assert "(a{b}:1)" in texts[0]
+    assert texts[1] == "ap-south: node http://{0} does not answer."

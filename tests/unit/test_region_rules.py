@@ -72,3 +72,20 @@ def test_the_demand_of_an_overridden_key_is_held_against_its_own_refill(tmp_path
     other = bucket_key(known, {"client_key": "x:1"}, b"secret")
     assert (rules.refill_of(key), rules.refill_of(other)) == (Rate(1, 100), Rate(1, 1000))
     assert rules.refill_of("no key") is None
+
+
+def test_rules_that_cannot_be_stored_are_not_in_force_and_are_tried_again(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    rules = RegionRules(folder / "rules.json")
+    rules.take(part("a", 1, rule(10)))
+    assert rules.settle()
+    folder.rename(tmp_path / "elsewhere")
+    (tmp_path / "state").write_text("no folder")
+    rules.take(part("a", 2, rule(11)))
+    assert not rules.settle()
+    assert (rules.version, json.loads(rules.blob())["version"]) == (1, 1)
+    (tmp_path / "state").unlink()
+    (tmp_path / "elsewhere").rename(folder)
+    assert rules.settle()
+    assert rules.version == 2
