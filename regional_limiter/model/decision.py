@@ -33,12 +33,16 @@ class ShareKind(IntEnum):
 
 @value
 class Check:
-    """A question: may this happen now?  ``attributes`` holds client_key and resource too."""
+    """A question: may this happen now?  ``attributes`` holds client_key and resource too.
+
+    ``lease_id``: under which name slots are taken; None: the request's id, or a new one.
+    """
 
     domain: str
     attributes: Mapping[str, str]
     cost: int = 1
     request_id: str | None = None
+    lease_id: str | None = None
 
 
 @value
@@ -85,6 +89,7 @@ class Answer:
     """The combined answer of a check.  ``rule`` is the tightest one, None when no rule matched.
 
     ``wait_ms``: how long an allowed request should be held back, for the slowest of its queues.
+    ``lease_id``: under which name slots were taken, for ``lease_ms`` at least; None: none were.
     """
 
     allowed: bool
@@ -97,3 +102,5 @@ class Answer:
     degraded: bool
     verdicts: tuple[RuleVerdict, ...] = field(default=())
     wait_ms: int = 0
+    lease_id: str | None = None
+    lease_ms: int | None = None

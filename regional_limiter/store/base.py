@@ -218,6 +218,18 @@ class CheckStore(Protocol):
         """
         ...
 
+    async def release(self, calls: Sequence[BucketCall], request_id: str) -> list[bool]:
+        """Free every slot of the holder of each call; False: it held none, or the call is of another kind.
+
+        ``calls``: those of a check in their order, at a cost above 0.  What is remembered of ``request_id`` about
+        them is forgotten, since what it was allowed is no longer held.
+        """
+        ...
+
+    async def drop(self, call: BucketCall) -> None:
+        """Delete what is kept under the call's storage key; only for kinds that are ``new_when_dropped``."""
+        ...
+
     async def ttl_ms(self, call: BucketCall) -> int | None:
         """For how long the bucket of ``call`` is kept from now on.  None: it is not there, so as good as new."""
         ...

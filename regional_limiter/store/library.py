@@ -56,6 +56,7 @@ FUNCTIONS = (
     "check",
     "refund",
     "renew",
+    "release",
     "lease",
     "touch",
     "offer",
@@ -266,7 +267,7 @@ def _records_of(calls: Sequence[BucketCall], request_id: str) -> list[bytes]:
 
 
 def decode_renew(reply: Sequence[int]) -> list[bool]:
-    """Whether the holder of each call still held what it has a new lease for."""
+    """Whether the holder of each call still held what it has a new lease for, or what is free now (``release``)."""
     return [held == 1 for held in reply]
 
 

@@ -146,6 +146,23 @@ class MemoryPoint:
             still_held.append(ending is not None)
         return still_held
 
+    def release(self, now_us: int, calls: Sequence[BucketCall], request_id: str) -> list[bool]:
+        """Free slots; see CheckStore.release."""
+        self._enter(now_us)
+        now_ms = now_us // 1000
+        held = []
+        for call in calls:
+            functions = functions_of(call)
+            ending = None
+            if functions.renew is not None:
+                state = self.buckets.get(functions.storage_key(call, now_ms), _group(call, now_ms), now_ms)
+                ending = functions.give_back(state, call, self._share(now_us, call), now_ms)
+            if ending is not None:
+                self._store(call, ending, now_ms)
+            held.append(ending is not None)
+        self._records.pop(record_key(calls, request_id), None)
+        return held
+
     def lease(self, now_us: int, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
         """Take back and give; see CheckStore.lease."""
         self._enter(now_us)
@@ -311,6 +328,12 @@ class MemoryStore:
 
     async def renew(self, calls: Sequence[BucketCall]) -> list[bool]:
         return self._owner(calls).renew(self._now(), calls)
+
+    async def release(self, calls: Sequence[BucketCall], request_id: str) -> list[bool]:
+        return self._owner(calls).release(self._now(), calls, request_id)
+
+    async def drop(self, call: BucketCall) -> None:
+        self._owner([call]).buckets.drop(functions_of(call).storage_key(call, self._now() // 1000))
 
     async def ttl_ms(self, call: BucketCall) -> int | None:
         now_ms = self._now() // 1000

@@ -136,6 +136,15 @@ class RedisClusterStore:
     async def renew(self, calls: Sequence[BucketCall]) -> list[bool]:
         return wire.decode_renew(cast(Sequence[int], await self._keyed("renew", calls, None)))
 
+    async def release(self, calls: Sequence[BucketCall], request_id: str) -> list[bool]:
+        return wire.decode_renew(cast(Sequence[int], await self._keyed("release", calls, request_id)))
+
+    async def drop(self, call: BucketCall) -> None:
+        key = functions_of(call).storage_key(call, _now_ms())
+        await self.cluster.call(
+            pack("DEL", key), slot=slot_of_tag(tag_of(key)), attempt_s=self._calm_s, whole_s=self._calm_s
+        )
+
     async def ttl_ms(self, call: BucketCall) -> int | None:
         # The one place where a node's clock names a window: only to show it, and the wrong one is not there.
         key = functions_of(call).storage_key(call, _now_ms())

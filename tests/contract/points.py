@@ -65,6 +65,7 @@ class Point(Protocol):
     def check(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]: ...
     def refund(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> None: ...
     def renew(self, now_us: int, calls: Sequence[BucketCall]) -> list[bool]: ...
+    def release(self, now_us: int, calls: Sequence[BucketCall], request_id: str) -> list[bool]: ...
     def lease(
         self, now_us: int, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()
     ) -> TokenLease: ...
@@ -117,6 +118,9 @@ class RedisPoint:
 
     def renew(self, now_us: int, calls: Sequence[BucketCall]) -> list[bool]:
         return wire.decode_renew(self._numbers("renew", wire.encode_check(calls), now_us))
+
+    def release(self, now_us: int, calls: Sequence[BucketCall], request_id: str) -> list[bool]:
+        return wire.decode_renew(self._keyed("release", now_us, calls, request_id))
 
     def lease(self, now_us: int, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
         return wire.decode_lease(self._numbers("lease", wire.encode_lease(call, want, returned), now_us))

@@ -173,6 +173,26 @@ async def test_a_slot_is_its_holders_until_it_is_given_back_or_its_lease_ends(st
     assert await store.renew([short, replace(short, key=call.key, holder="b")]) == [False, False]
 
 
+async def test_a_release_frees_one_holders_slots_once_and_forgets_what_the_request_was_told(store: Store) -> None:
+    mine, tokens = replace(slots(2, cost=2), holder="r1"), bucket(10)
+    assert all(verdict.allowed for verdict in await store.check([tokens, mine], "r1"))
+    assert await store.release([tokens, replace(mine, cost=1)], "r1") == [False, True]
+    assert await store.release([tokens, replace(mine, cost=1)], "r1") == [False, False]
+    assert await remaining(store, mine) == 2
+    assert await remaining(store, tokens) == 9
+    assert (await store.check([replace(mine, holder="other", cost=1)]))[0].allowed
+    assert not (await store.check([tokens, mine], "r1"))[1].allowed
+
+
+@pytest.mark.parametrize("make", [sliding, logged, slots])
+async def test_a_bucket_that_is_dropped_is_as_new(store: Store, make: type) -> None:
+    call = make(2, cost=2)
+    await store.check([call])
+    await store.drop(call)
+    assert await remaining(store, call) == 2
+    await store.drop(call)
+
+
 async def test_only_leases_can_be_renewed(store: Store) -> None:
     with pytest.raises((ValueError, StoreUnavailable)):
         await store.renew([slots(), bucket()])

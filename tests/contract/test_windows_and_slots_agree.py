@@ -104,6 +104,8 @@ class Walk:
             self.both("refund", [self.call()], self.request_id())
         elif turn < 0.2 and self.algorithm is CONCURRENCY:
             self.both("renew", [self.call()])
+        elif turn < 0.25 and self.algorithm is CONCURRENCY:
+            self.both("release", [self.call(1)], random.choice("xyz"))
         else:
             self.check()
         ours, theirs = (point.states(self.now_us) for point in self.points)

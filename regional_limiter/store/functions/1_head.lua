@@ -20,6 +20,8 @@
 -- refund         keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER..
 --                                                                  -> given back, remaining (x n)
 -- renew          keys BUCKET x n   args n, (cost, LIMIT) x n, HOLDER..     -> whether still held (x n)
+-- release        keys BUCKET x n, RECORD, CHARGE x n      args n, (cost, LIMIT) x n, HOLDER..
+--                                                                  -> whether anything was held (x n)
 -- lease          keys BUCKET                            args LIMIT, want, (edge_ms, tokens, unspent)..
 --                                                                  -> tokens, edge_ms, ends_in_us, credited,
 --                                                                  remaining, reset_after_ms, share, share kind,

@@ -148,3 +148,23 @@ local function renew(keys, args)
   end
   return reply
 end
+
+-- ---------------------------------------------------------------- release
+
+local function release(keys, args)
+  local t = enter(args) -- before anything else: it brings the standard functions
+  local ms = floor(t / 1000)
+  local rules = tonumber(args[1])
+  local reply, s, more = {}, {}, 2 * rules + 1
+  for i = 1, rules do
+    local p = limit_of(args[2 * i + 1])
+    reply[i] = 0
+    if p.kind.holder then
+      more = more + 1
+      s.holder = args[more]
+      if p.kind.release(s, p, keys[i], ms) then reply[i] = 1 end
+    end
+  end
+  redis.call('DEL', keys[rules + 1])
+  return reply
+end
