@@ -26,7 +26,7 @@ from regional_limiter.fallback import Fallback, Unanswered
 from regional_limiter.heartbeat import Heartbeat
 from regional_limiter.leasing import Leasing
 from regional_limiter.model.decision import MAX_COST, Answer, Check, RuleVerdict, ShareKind, Verdict
-from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.errors import OtherRequest, StoreUnavailable
 from regional_limiter.model.rule import Algorithm
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
@@ -110,10 +110,10 @@ class Inspection:
 
 
 Done = Callable[[Answer | Exception], None]
-"""Called once with the answer of a check, or with an error that nobody foresaw."""
+"""Called once with the answer of a check, or with an error: OtherRequest, or one that nobody foresaw."""
 
 Outcome = list[Verdict] | Exception
-"""What came of one call to the store: an error is foreseen if it is StoreUnavailable."""
+"""What came of one call to the store: an error is foreseen if it is StoreUnavailable or OtherRequest."""
 
 # In Python 3.11 to name a member of an enumeration costs 0.2 us, and these are named for every check.
 _FLOOR: Final = ShareKind.FLOOR
@@ -245,7 +245,10 @@ class Limiter:
         self._begin(check, check.cost, check.request_id, done)
 
     async def check(self, check: Check) -> Answer:
-        """May this happen now?  Charges when it may, and takes slots.  Raises InvalidCheck and RulesUnavailable."""
+        """May this happen now?  Charges when it may, and takes slots.
+
+        Raises InvalidCheck (also for a request's id that asked for something else before) and RulesUnavailable.
+        """
         return await self._decide(check, check.cost, check.request_id)
 
     async def peek(self, check: Check) -> Answer:
@@ -269,7 +272,11 @@ class Limiter:
         for call in (calls[place] for group in groups for place in group):
             self._denials.forget(call.key)
             self._fallback.release(call, time_ns() // 1_000_000)
-        await _all_of(self._store.refund([calls[i] for i in group], check.request_id) for group in groups if group)
+        await _all_of(
+            self._store.refund([calls[i] for i in group], plan.request_id_of(group, check.request_id))
+            for group in groups
+            if group
+        )
 
     async def renew(self, check: Check) -> bool:
         """A new lease for all slots that ``check.lease_id`` holds of what the check meets.
@@ -296,7 +303,7 @@ class Limiter:
             for call in group
         ]
         held = await _all_of(
-            self._store.release([calls[place] for place in group], holder)
+            self._store.release([calls[place] for place in group], plan.request_id_of(group, holder) or "")
             for group in plan.groups
             if any(plan.steps[place].has_holders for place in group)
         )
@@ -400,7 +407,10 @@ class Limiter:
     def _prepare(self, plan: Plan, cost: int, request_id: str | None, holder: str) -> Asking:
         calls = plan.calls(cost, holder)
         prepare = self._submitting.prepare
-        prepared = [prepare([calls[place] for place in group], request_id) for group in plan.groups]
+        prepared = [
+            prepare([calls[place] for place in group], plan.request_id_of(group, request_id))
+            for group in plan.groups
+        ]
         # Never for a request that may come again: its answer is the store's to remember.
         may_lease = cost > 0 and request_id is None and all(map(may_lease_from, calls))
         asking = Asking(cost, calls, prepared, may_lease)
@@ -448,6 +458,10 @@ class Limiter:
         asked_us: int,
     ) -> list[Verdict]:
         """The verdict of every rule, out of what the store answered for each group, or did not."""
+        refused = next((outcome for outcome in outcomes if isinstance(outcome, OtherRequest)), None)
+        if refused is not None:
+            self._take_nothing(plan, calls, outcomes, request_id)
+            raise refused
         verdicts: list[Verdict | None] = [None] * len(calls)
         decided: list[list[int]] = []
         failed: dict[int, tuple[bool, StoreUnavailable]] = {}
@@ -470,8 +484,16 @@ class Limiter:
         complete = [verdict for verdict in verdicts if verdict is not None]
         assert len(complete) == len(calls)
         if cost > 0 and len(plan.groups) > 1 and not all(verdict.allowed for verdict in complete):
-            self._give_back(decided, calls, complete, request_id)
+            self._give_back(plan, decided, calls, complete, request_id)
         return complete
+
+    def _take_nothing(
+        self, plan: Plan, calls: Sequence[BucketCall], outcomes: Sequence[Outcome], request_id: str | None
+    ) -> None:
+        """Give back what was charged just now; an answer that was given again is the other request's."""
+        for group, outcome in zip(plan.groups, outcomes, strict=True):
+            if isinstance(outcome, list) and not any(verdict.replayed for verdict in outcome):
+                self._refund_later([calls[place] for place in group], plan.request_id_of(group, request_id))
 
     def _answer_without_store(self, plan: Plan, cost: int) -> Answer:
         if cost > 0:
@@ -496,6 +518,7 @@ class Limiter:
 
     def _give_back(
         self,
+        plan: Plan,
         decided: Sequence[Sequence[int]],
         calls: Sequence[BucketCall],
         verdicts: list[Verdict],
@@ -509,7 +532,7 @@ class Limiter:
             if not places.isdisjoint(group):
                 # All of the group, so that the store knows the request again; 0 keeps a charge.
                 back = [calls[place] if place in places else replace(calls[place], cost=0) for place in group]
-                self._refund_later(back, request_id)
+                self._refund_later(back, plan.request_id_of(group, request_id))
 
     def _decide_locally(
         self,

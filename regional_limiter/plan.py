@@ -17,7 +17,7 @@ from regional_limiter import engine
 from regional_limiter.algorithms.registry import ALGORITHMS
 from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
-from regional_limiter.model.keys import bucket_key
+from regional_limiter.model.keys import bucket_key, tag_of
 from regional_limiter.model.rule import Distribution, MeasuredCost, Rule, RuleSet, Scope
 from regional_limiter.model.share import SHARE_UNITS, left_over
 from regional_limiter.rules import Matcher, grammar
@@ -233,6 +233,14 @@ class Plan:
         """Those of ``calls`` whose rules ask who takes, by group; groups without one are left out."""
         groups = [[calls[place] for place in group if self.steps[place].has_holders] for group in self.groups]
         return [group for group in groups if group]
+
+    def request_id_of(self, group: Sequence[int], request_id: str | None) -> str | None:
+        """Under which id the store is asked about ``group``: it keeps one answer a tag, which may have several."""
+        if request_id is None or len(self.groups) == 1:
+            return request_id
+        tag = tag_of(self.steps[group[0]].key)
+        earlier = sum(other[0] < group[0] and tag_of(self.steps[other[0]].key) == tag for other in self.groups)
+        return f"{request_id}\0{earlier}" if earlier else request_id
 
     def answer_without_store(self) -> Answer:
         """What a check is answered that meets no rule that limits."""

@@ -198,7 +198,8 @@ class CheckStore(Protocol):
     async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
         """Decide and charge rules whose keys share one tag, atomically: all are charged or none.
 
-        With ``request_id`` the same verdicts come back for 60 s, charged once.
+        With ``request_id`` the same verdicts come back for 60 s, charged once.  Raises OtherRequest, and does
+        nothing, when it comes with other costs, or other buckets of the tag, than before.
         """
         ...
 
@@ -259,7 +260,7 @@ class CheckStore(Protocol):
 
 
 Decided = Callable[[list[Verdict] | Exception], None]
-"""Called once with the verdicts of a check, or with what went wrong: StoreUnavailable, if it was foreseen."""
+"""Called once with the verdicts of a check, or what went wrong: StoreUnavailable and OtherRequest are foreseen."""
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ from regional_limiter.algorithms.registry import fixed_share, functions_of
 from regional_limiter.algorithms.token_lease import lease
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Enforcement, ShareInForce, Write, WriteReply
-from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.errors import OtherRequest, StoreUnavailable
 from regional_limiter.model.keys import rule_of, tag_of
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER, ProtocolTimes
 from regional_limiter.store.base import (
@@ -35,7 +35,7 @@ from regional_limiter.store.base import (
     TouchReply,
 )
 from regional_limiter.store.bucket_table import BucketTable
-from regional_limiter.store.library import charge_key, record_key
+from regional_limiter.store.library import asked_digest, charge_key, record_key
 
 _T = TypeVar("_T")
 
@@ -60,7 +60,9 @@ class MemoryPoint:
         self._consent_us = times.consent_us
         self._told = _Told()
         self._told_since = 0
-        self._records: dict[str, tuple[tuple[Verdict, ...], int]] = {}
+        self._records: dict[
+            str, tuple[tuple[bytes, tuple[Verdict, ...]], int]
+        ] = {}  # (what was asked, answer), until
         self._charges: dict[str, tuple[tuple[int, str, int], int]] = {}  # (cost, stored under, when), until
 
     def lose(self, *, buckets: bool = False) -> None:
@@ -89,14 +91,18 @@ class MemoryPoint:
         if record is not None:
             known = self._records.get(record)
             if known is not None and now_ms < known[1]:
-                return [self._replay(now_us, call, then) for call, then in zip(calls, known[0], strict=True)]
+                asked, answer = known[0]
+                if asked != asked_digest(calls):
+                    raise OtherRequest
+                return [self._replay(now_us, call, then) for call, then in zip(calls, answer, strict=True)]
         outcomes = [self._decide(now_us, call) for call in calls]
         endings = settle(outcomes)
         for call, ending in zip(calls, endings, strict=True):
             self._store(call, ending, now_ms)
         verdicts = [ending.verdict for ending in endings]
         if record is not None and request_id is not None and any(call.cost for call in calls):
-            _remember(self._records, record, (tuple(verdicts), now_ms + RECORD_MS))
+            told = (asked_digest(calls), tuple(verdicts))
+            _remember(self._records, record, (told, now_ms + RECORD_MS))
             for call, outcome, ending in zip(calls, outcomes, endings, strict=True):
                 charged = call.cost if ending is outcome.charged and ending is not outcome.left else 0
                 charge = (charged, functions_of(call).storage_key(call, now_ms), now_ms)

@@ -7,12 +7,14 @@ every call, as Redis does by its own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Protocol
 
 import redis
 
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
+from regional_limiter.model.errors import OtherRequest
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
 from regional_limiter.store.base import BucketCall, Collected, NodeBeat, ReturnedLease, TokenLease, TouchReply
@@ -78,6 +80,36 @@ class Point(Protocol):
     def lose(self) -> None: ...
     def states(self, now_us: int) -> States: ...
     def share(self, now_us: int, key: str, domain: str) -> Share: ...
+
+
+OTHER_REQUEST = "other request"
+
+
+def told(point: Point, name: str, *arguments: object) -> object:
+    """What ``point`` returns, or OTHER_REQUEST for a request's id that was another one's."""
+    try:
+        return getattr(point, name)(*arguments)
+    except OtherRequest:
+        return OTHER_REQUEST
+
+
+class RequestIds:
+    """Ids for a tenth of all calls; those of checks come again, for the same and for others, and with refunds."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._used = ["x"]
+
+    def of_check(self, calls: Sequence[BucketCall]) -> str | None:
+        random = self._random
+        if random.random() >= 0.1:
+            return None
+        asked = "".join(f" {call.key} {call.cost}" for call in calls) if random.random() < 0.6 else ""
+        self._used = [*self._used[-5:], random.choice("xyz") + asked]
+        return self._used[-1]
+
+    def of_refund(self) -> str | None:
+        return self._random.choice(self._used) if self._random.random() < 0.1 else None
 
 
 class PythonPoint(MemoryPoint):

@@ -56,7 +56,10 @@ local function check(keys, args)
   local record = keys[rules + 1]
   if record then
     local answer = redis.call('GET', record)
-    if answer then return replay(answer, keys, args, t) end
+    if answer then
+      if answer:sub(1, ASKED_BYTES) ~= args[#args] then return {-1} end
+      return replay(answer:sub(ASKED_BYTES + 1), keys, args, t)
+    end
   end
   local everyone, costly, more = true, false, 2 * rules + 1
   for i = 1, rules do
@@ -83,7 +86,9 @@ local function check(keys, args)
       redis.call('SET', keys[rules + 1 + i], charged, 'PX', RECORD_MS)
     end
   end
-  if record and costly then redis.call('SET', record, cmsgpack.pack(stored), 'PX', RECORD_MS) end
+  if record and costly then
+    redis.call('SET', record, args[#args] .. cmsgpack.pack(stored), 'PX', RECORD_MS)
+  end
   return reply
 end
 
