@@ -493,7 +493,8 @@ class Limiter:
         """Give back what was charged just now; an answer that was given again is the other request's."""
         for group, outcome in zip(plan.groups, outcomes, strict=True):
             if isinstance(outcome, list) and not any(verdict.replayed for verdict in outcome):
-                self._refund_later([calls[place] for place in group], plan.request_id_of(group, request_id))
+                back = [calls[place] for place in group]
+                self._refund_later(back, plan.request_id_of(group, request_id), outcome[0].turn)
 
     def _answer_without_store(self, plan: Plan, cost: int) -> Answer:
         if cost > 0:
@@ -532,7 +533,7 @@ class Limiter:
             if not places.isdisjoint(group):
                 # All of the group, so that the store knows the request again; 0 keeps a charge.
                 back = [calls[place] if place in places else replace(calls[place], cost=0) for place in group]
-                self._refund_later(back, plan.request_id_of(group, request_id))
+                self._refund_later(back, plan.request_id_of(group, request_id), verdicts[group[0]].turn)
 
     def _decide_locally(
         self,
@@ -642,18 +643,22 @@ class Limiter:
         finally:
             self._paying = None
 
-    def _refund_later(self, calls: list[BucketCall], request_id: str | None) -> None:
-        """A refund that cannot be delivered is dropped and counted: it errs to the strict side."""
+    def _refund_later(self, calls: list[BucketCall], request_id: str | None, turn: int) -> None:
+        """A refund that cannot be delivered is dropped and counted: it errs to the strict side.
+
+        A request that came again meanwhile was charged nothing then, so the charge is no longer to be given back
+        for this ``turn`` of it, but for the later one if that was denied as well.
+        """
         if len(self._refunding) >= REFUNDS_MOST:
             self._refunds_dropped += 1
             return
-        task = asyncio.get_running_loop().create_task(self._refund_quietly(calls, request_id))
+        task = asyncio.get_running_loop().create_task(self._refund_quietly(calls, request_id, turn))
         self._refunding.add(task)
         task.add_done_callback(self._refunding.discard)
 
-    async def _refund_quietly(self, calls: list[BucketCall], request_id: str | None) -> None:
+    async def _refund_quietly(self, calls: list[BucketCall], request_id: str | None, turn: int) -> None:
         try:
-            await self._store.refund(calls, request_id)
+            await self._store.refund(calls, request_id, turn)
         except StoreUnavailable:
             self._refunds_dropped += 1
         except Exception:

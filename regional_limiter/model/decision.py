@@ -55,7 +55,8 @@ class Verdict:
     ``wait_ms``: until it is this request's turn (only of a queue, and only when allowed).
     ``share``: the share that decided (10,000 for region scope); ``session_left_us`` and ``consent_left_us``
     are counted from the store's reading of its clock (0 when not alive).
-    ``replayed``: the answer that the same request already had; charged, and counted, then.
+    ``replayed``: the answer that the same request already had; charged, and counted, then.  ``turn``: how often
+    the bucket's store was asked by this request before.
     """
 
     allowed: bool
@@ -70,6 +71,7 @@ class Verdict:
     degraded: bool = False
     replayed: bool = False
     wait_ms: int = 0
+    turn: int = 0
 
 
 @value

@@ -203,12 +203,16 @@ class CheckStore(Protocol):
         """
         ...
 
-    async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
+    async def refund(
+        self, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None
+    ) -> None:
         """Give the cost of each call back to its bucket, never above capacity, not into another window.
 
         With ``request_id`` a bucket is given back once, and never more than this request charged it within the
         last 60 s: nothing for a request that is not known.  ``calls`` are then those of its check in their order,
         with cost 0 for what keeps its charge.  When nothing of a charge is left, the same request is decided anew.
+        ``turn``: of the answer whose charge was in vain; nothing is given back if the request came again since,
+        for the charge is that one's now.
         """
         ...
 

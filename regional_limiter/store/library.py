@@ -227,7 +227,7 @@ def charge_key(call: BucketCall, request_id: str) -> str:
 
 
 def encode_check(calls: Sequence[BucketCall], request_id: str | None = None, now_ms: int = 0) -> Encoded:
-    """A check, or a refund (with ``request_id``: of its check's calls, in their order).
+    """A check, or what is about its calls, in their order.
 
     Keys must differ and share one hash tag.  ``now_ms`` is the caller's clock, for calendar windows only.
     """
@@ -235,6 +235,16 @@ def encode_check(calls: Sequence[BucketCall], request_id: str | None = None, now
     if request_id is not None:
         keys += _records_of(calls, request_id)
         arguments.append(asked_digest(calls))
+    return keys, arguments
+
+
+def encode_refund(
+    calls: Sequence[BucketCall], request_id: str | None = None, now_ms: int = 0, turn: int | None = None
+) -> Encoded:
+    """See CheckStore.refund, and :func:`encode_check`."""
+    keys, arguments = encode_check(calls, request_id, now_ms)
+    if request_id is not None:
+        arguments.append(b"-" if turn is None else b"%d" % turn)
     return keys, arguments
 
 
@@ -260,18 +270,19 @@ def _verdict(
 ) -> Verdict:
     # By place: names cost a third more, and every check comes here.
     return Verdict(
-        allowed % 2 == 1,
+        allowed & 1 == 1,
         _REASONS[reason],
         remaining,
-        0 if allowed % 2 else None if wait < 0 else wait,
+        0 if allowed & 1 else None if wait < 0 else wait,
         reset_after_ms,
         share,
         _SHARE_KINDS[share_kind],
         session_left_us,
         consent_left_us,
         False,
-        allowed >= 2,
-        wait if allowed % 2 else 0,
+        allowed & 2 == 2,
+        wait if allowed & 1 else 0,
+        allowed >> 2,
     )
 
 
@@ -286,7 +297,7 @@ def decode_renew(reply: Sequence[int]) -> list[bool]:
 
 
 def decode_refund(reply: Sequence[int]) -> list[tuple[int, int]]:
-    """(given back at most, remaining now) of each call."""
+    """(given back at most, remaining now) of each call; nothing when it came too late."""
     return list(zip(reply[::2], reply[1::2], strict=True))
 
 

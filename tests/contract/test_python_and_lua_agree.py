@@ -159,7 +159,7 @@ class World:
             self.both("check", calls, self.ids.of_check(calls))
 
     def refund(self) -> None:
-        self.both("refund", self.calls(), self.ids.of_refund())
+        self.both("refund", self.calls(), self.ids.of_refund(), self.random.choice((None, 0, 1, 2)))
 
     def write(self) -> None:
         random = self.random

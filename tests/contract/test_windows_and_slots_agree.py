@@ -102,13 +102,14 @@ class Walk:
         elif turn < 0.03:
             self.base = random.choice((0, 1, 2000, 3333, 5000, 10_000))
         elif turn < 0.12:
-            self.both("refund", [self.call()], self.ids.of_refund())
+            self.both("refund", [self.call()], self.ids.of_refund(), self.random.choice((None, 0, 1, 2)))
         elif turn < 0.2 and self.algorithm is CONCURRENCY:
             self.both("renew", [self.call()])
         elif turn < 0.25 and self.algorithm is CONCURRENCY:
             self.both("release", [self.call(1)], random.choice("xyz"))
         else:
             self.check()
+            self.points[0].purge(self.now_us)  # a check may have let time pass
         ours, theirs = (point.states(self.now_us) for point in self.points)
         assert theirs == ours
         assert all(ends_ms > self.now_us // 1000 for _, ends_ms in ours.values())

@@ -81,7 +81,9 @@ class FakeStore:
             verdicts.append(outcome)
         return verdicts
 
-    async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
+    async def refund(
+        self, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None
+    ) -> None:
         self.refunds.append((list(calls), request_id))
         if self.refund_error is not None:
             raise self.refund_error

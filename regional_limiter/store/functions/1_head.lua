@@ -10,7 +10,7 @@
 --   calendar: four edges in ms), 3 GCRA (as 1), 4 leaky bucket (as 1, queue), 5 sliding window by two counts and 6 by
 --   a log (window_ms), 7 concurrency (lease_ms); sharing 0 whole, 1 static, 2 adaptive.  It is the same for every
 --   call of a rule (of a calendar: until the next edge), so it is parsed once and remembered.
--- VERDICT is nine integers: allowed (0 no, 1 yes; 2 more in an answer that is given again), reason (0 ok, 1 limited,
+-- VERDICT is nine integers: allowed (0 no, 1 yes; 2 more in an answer that is given again; 4 more for each TURN), reason (0 ok, 1 limited,
 --   2 exceeds_capacity, 3 zero_limit), remaining, wait in ms (denied: until it is worth to ask again, -1 never;
 --   allowed: until it is this request's turn), reset_after_ms, share, share kind (0 whole, 1 lease, 2 base, 3 floor),
 --   session left in us, consent left in us.
@@ -19,8 +19,9 @@
 -- check          keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER.. [, ASKED]
 --                                                                  -> VERDICT x n, or -1: RECORD is of a request that
 --                                                                  asked for something else, and nothing was done
--- refund         keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER.. [, ASKED]
---                                                                  -> given back, remaining (x n)
+-- refund         keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER.. [, ASKED, TURN]
+--                                                                  -> given back, remaining (x n); nothing if the
+--                                                                  request has had another turn since (TURN -: any)
 -- renew          keys BUCKET x n   args n, (cost, LIMIT) x n, HOLDER..     -> whether still held (x n)
 -- release        keys BUCKET x n, RECORD, CHARGE x n      args n, (cost, LIMIT) x n, HOLDER.., ASKED
 --                                                                  -> whether anything was held (x n)
