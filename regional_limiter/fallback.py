@@ -233,16 +233,20 @@ class Fallback:
         if owed is not None:
             self._owed[_name(call)] = owed
 
-    def release(self, call: BucketCall, now_ms: int) -> None:
-        """``call.holder`` gives its slots back: it has them here no longer, and they are not owed."""
+    def release(self, call: BucketCall, now_ms: int) -> bool:
+        """``call.holder`` gives its slots back: it has them here no longer, and they are not owed.
+
+        False: it had none here.
+        """
         functions = functions_of(call)
         if functions.renew is None:
-            return
+            return False
         owed = self._owed.pop(_name(call), None)
         key = functions.storage_key(call, now_ms) if owed is None else owed.key
         ending = functions.give_back(self._state(key, now_ms), call, fixed_share(call), now_ms)
         if ending is not None:
             self._store(key, ending, now_ms, 0)
+        return ending is not None
 
     def _owe(self, call: BucketCall, mine: BucketCall, key: str) -> None:
         known = self._owed.get(_name(call))

@@ -11,21 +11,22 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic_ns, time_ns
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from regional_limiter import engine
+from regional_limiter.algorithms.registry import ALGORITHMS
 from regional_limiter.algorithms.token_lease import may_lease as may_lease_from
 from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback, Unanswered
 from regional_limiter.heartbeat import Heartbeat
 from regional_limiter.leasing import Leasing
 from regional_limiter.model.decision import MAX_COST, Answer, Check, RuleVerdict, ShareKind, Verdict
-from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.errors import OtherRequest, StoreUnavailable
 from regional_limiter.model.rule import Algorithm
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
@@ -45,6 +46,8 @@ from regional_limiter.token_leases import LeaseCounts
 from regional_limiter.usage import Demand, Totals, is_interesting
 
 _log = logging.getLogger("apportion.node")
+
+_T = TypeVar("_T")
 
 OFFER_EVERY_S = 0.02
 OFFER_KEYS_MOST = 1000
@@ -107,10 +110,10 @@ class Inspection:
 
 
 Done = Callable[[Answer | Exception], None]
-"""Called once with the answer of a check, or with an error that nobody foresaw."""
+"""Called once with the answer of a check, or with an error: OtherRequest, or one that nobody foresaw."""
 
 Outcome = list[Verdict] | Exception
-"""What came of one call to the store: an error is foreseen if it is StoreUnavailable."""
+"""What came of one call to the store: an error is foreseen if it is StoreUnavailable or OtherRequest."""
 
 # In Python 3.11 to name a member of an enumeration costs 0.2 us, and these are named for every check.
 _FLOOR: Final = ShareKind.FLOOR
@@ -242,7 +245,10 @@ class Limiter:
         self._begin(check, check.cost, check.request_id, done)
 
     async def check(self, check: Check) -> Answer:
-        """May this happen now?  Charges when it may.  Raises InvalidCheck and RulesUnavailable."""
+        """May this happen now?  Charges when it may, and takes slots.
+
+        Raises InvalidCheck (also for a request's id that asked for something else before) and RulesUnavailable.
+        """
         return await self._decide(check, check.cost, check.request_id)
 
     async def peek(self, check: Check) -> Answer:
@@ -250,37 +256,77 @@ class Limiter:
         return await self._decide(check, 0, None)
 
     async def refund(self, check: Check) -> None:
-        """Give ``check.cost`` back to every bucket that the check meets.
+        """Give ``check.cost`` back to every bucket that the check meets; slots only to the request that took them.
 
         Raises InvalidCheck, RulesUnavailable, and StoreUnavailable when some of it could not be delivered.
         """
         plan = self._planner.plan(check)
-        calls = plan.calls(check.cost)
+        holder = check.request_id or ""
+        calls = plan.calls(check.cost, holder)
         if check.cost == 0 or not calls:
             return
-        for call in calls:
+        groups = plan.groups
+        if plan.has_holders and not holder:
+            # Nobody says whose slots: they stay until they are released.
+            groups = [[place for place in group if not plan.steps[place].has_holders] for group in groups]
+        for call in (calls[place] for group in groups for place in group):
             self._denials.forget(call.key)
             self._fallback.release(call, time_ns() // 1_000_000)
-        refunds = [self._store.refund([calls[i] for i in group], check.request_id) for group in plan.groups]
-        for outcome in await asyncio.gather(*refunds, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        await _all_of(
+            self._store.refund([calls[i] for i in group], plan.request_id_of(group, check.request_id))
+            for group in groups
+            if group
+        )
+
+    async def renew(self, check: Check) -> bool:
+        """A new lease for all slots that ``check.lease_id`` holds of what the check meets.
+
+        False: it holds none any more of one of them, or the check meets none.  Raises InvalidCheck,
+        RulesUnavailable, and StoreUnavailable: the lease may end as it was.
+        """
+        plan = self._planner.plan(check)
+        groups = plan.with_holders(plan.calls(0, check.lease_id or ""))
+        held = await _all_of(self._store.renew(group) for group in groups)
+        return bool(held) and all(map(all, held))
+
+    async def release(self, check: Check) -> bool:
+        """Free all slots that ``check.lease_id`` holds of what the check meets; whether it held any.
+
+        Raises as :meth:`renew` does: what could not be freed is free when its lease ends.
+        """
+        plan = self._planner.plan(check)
+        holder = check.lease_id or ""
+        calls = [replace(call, cost=1) for call in plan.calls(0, holder)]
+        here = [
+            self._fallback.release(call, time_ns() // 1_000_000)
+            for group in plan.with_holders(calls)
+            for call in group
+        ]
+        held = await _all_of(
+            self._store.release([calls[place] for place in group], plan.request_id_of(group, holder) or "")
+            for group in plan.groups
+            if any(plan.steps[place].has_holders for place in group)
+        )
+        return any(here) or any(map(any, held))
 
     async def reset(self, check: Check) -> list[str]:
         """Make every bucket that the check meets as if nothing had been used; their keys.
 
-        Not by deleting it: where a share has shrunk, a bucket that is not there holds less than a full one.  What
-        is given back is more than any bucket can owe, twice because one that owes earns its way to 0 first.
-        Raises as :meth:`refund` does.
+        A bucket that may follow a share is not deleted: where the share has shrunk, one that is not there holds
+        less than a full one.  What is given back is more than any bucket can owe, twice because one that owes earns
+        its way to 0 first.  Raises as :meth:`refund` does.
         """
         plan = self._planner.plan(check)
         calls = [replace(call, cost=2 * max(call.capacity, MAX_COST)) for call in plan.calls(0)]
+        groups = []
+        dropped = []
+        for group in plan.groups:
+            dropped += [calls[i] for i in group if ALGORITHMS[calls[i].algorithm].new_when_dropped]
+            groups.append([calls[i] for i in group if not ALGORITHMS[calls[i].algorithm].new_when_dropped])
         for call in calls:
             self._denials.forget(call.key)
-        refunds = [self._store.refund([calls[i] for i in group]) for group in plan.groups for _ in range(2)]
-        for outcome in await asyncio.gather(*refunds, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        tasks = [self._store.refund(group) for group in groups if group for _ in range(2)]
+        await _all_of((*tasks, *map(self._store.drop, dropped)))
         return [call.key for call in calls]
 
     async def inspect(self, check: Check) -> list[Inspection]:
@@ -314,7 +360,8 @@ class Limiter:
             return
         asking = plan.asking
         if asking is None or asking.cost != cost or request_id is not None:
-            asking = self._prepare(plan, cost, request_id)
+            holder = check.lease_id or request_id or secrets.token_hex(16) if cost and plan.has_holders else ""
+            asking = self._prepare(plan, cost, request_id, holder)
         calls = asking.calls
         asked_us = monotonic_ns() // 1000
         if asking.may_lease and (leased := self._leasing.spend(calls, asked_us)) is not None:
@@ -357,10 +404,13 @@ class Limiter:
         for place, prepared in enumerate(asking.prepared):
             self._ask(prepared, partial(one_decided, place))
 
-    def _prepare(self, plan: Plan, cost: int, request_id: str | None) -> Asking:
-        calls = plan.calls(cost)
+    def _prepare(self, plan: Plan, cost: int, request_id: str | None, holder: str) -> Asking:
+        calls = plan.calls(cost, holder)
         prepare = self._submitting.prepare
-        prepared = [prepare([calls[place] for place in group], request_id) for group in plan.groups]
+        prepared = [
+            prepare([calls[place] for place in group], plan.request_id_of(group, request_id))
+            for group in plan.groups
+        ]
         # Never for a request that may come again: its answer is the store's to remember.
         may_lease = cost > 0 and request_id is None and all(map(may_lease_from, calls))
         asking = Asking(cost, calls, prepared, may_lease)
@@ -408,6 +458,10 @@ class Limiter:
         asked_us: int,
     ) -> list[Verdict]:
         """The verdict of every rule, out of what the store answered for each group, or did not."""
+        refused = next((outcome for outcome in outcomes if isinstance(outcome, OtherRequest)), None)
+        if refused is not None:
+            self._take_nothing(plan, calls, outcomes, request_id)
+            raise refused
         verdicts: list[Verdict | None] = [None] * len(calls)
         decided: list[list[int]] = []
         failed: dict[int, tuple[bool, StoreUnavailable]] = {}
@@ -430,8 +484,17 @@ class Limiter:
         complete = [verdict for verdict in verdicts if verdict is not None]
         assert len(complete) == len(calls)
         if cost > 0 and len(plan.groups) > 1 and not all(verdict.allowed for verdict in complete):
-            self._give_back(decided, calls, complete, request_id)
+            self._give_back(plan, decided, calls, complete, request_id)
         return complete
+
+    def _take_nothing(
+        self, plan: Plan, calls: Sequence[BucketCall], outcomes: Sequence[Outcome], request_id: str | None
+    ) -> None:
+        """Give back what was charged just now; an answer that was given again is the other request's."""
+        for group, outcome in zip(plan.groups, outcomes, strict=True):
+            if isinstance(outcome, list) and not any(verdict.replayed for verdict in outcome):
+                back = [calls[place] for place in group]
+                self._refund_later(back, plan.request_id_of(group, request_id), outcome[0].turn)
 
     def _answer_without_store(self, plan: Plan, cost: int) -> Answer:
         if cost > 0:
@@ -450,10 +513,13 @@ class Limiter:
             self._count(plan, calls, verdicts, answer.allowed)
             if answer.allowed and plan.unlimited:
                 self._count_unlimited(plan, cost)
+            if answer.allowed and plan.has_holders:
+                answer = _with_lease(answer, calls)
         return answer
 
     def _give_back(
         self,
+        plan: Plan,
         decided: Sequence[Sequence[int]],
         calls: Sequence[BucketCall],
         verdicts: list[Verdict],
@@ -467,7 +533,7 @@ class Limiter:
             if not places.isdisjoint(group):
                 # All of the group, so that the store knows the request again; 0 keeps a charge.
                 back = [calls[place] if place in places else replace(calls[place], cost=0) for place in group]
-                self._refund_later(back, request_id)
+                self._refund_later(back, plan.request_id_of(group, request_id), verdicts[group[0]].turn)
 
     def _decide_locally(
         self,
@@ -580,20 +646,41 @@ class Limiter:
         finally:
             self._paying = None
 
-    def _refund_later(self, calls: list[BucketCall], request_id: str | None) -> None:
-        """A refund that cannot be delivered is dropped and counted: it errs to the strict side."""
+    def _refund_later(self, calls: list[BucketCall], request_id: str | None, turn: int) -> None:
+        """A refund that cannot be delivered is dropped and counted: it errs to the strict side.
+
+        A request that came again meanwhile was charged nothing then, so the charge is no longer to be given back
+        for this ``turn`` of it, but for the later one if that was denied as well.
+        """
         if len(self._refunding) >= REFUNDS_MOST:
             self._refunds_dropped += 1
             return
-        task = asyncio.get_running_loop().create_task(self._refund_quietly(calls, request_id))
+        task = asyncio.get_running_loop().create_task(self._refund_quietly(calls, request_id, turn))
         self._refunding.add(task)
         task.add_done_callback(self._refunding.discard)
 
-    async def _refund_quietly(self, calls: list[BucketCall], request_id: str | None) -> None:
+    async def _refund_quietly(self, calls: list[BucketCall], request_id: str | None, turn: int) -> None:
         try:
-            await self._store.refund(calls, request_id)
+            await self._store.refund(calls, request_id, turn)
         except StoreUnavailable:
             self._refunds_dropped += 1
         except Exception:
             self._refunds_dropped += 1
             _log.exception("a refund failed")
+
+
+def _with_lease(answer: Answer, calls: Sequence[BucketCall]) -> Answer:
+    """The answer to a check that has taken slots."""
+    taken = [call for call in calls if call.holder and call.cost]
+    if not taken:
+        return answer
+    return replace(answer, lease_id=taken[0].holder, lease_ms=min(call.lease_ms or 0 for call in taken))
+
+
+async def _all_of(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """What all of them gave, once all have ended; raises the first of their errors."""
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]

@@ -17,7 +17,7 @@ from regional_limiter import engine
 from regional_limiter.algorithms.registry import ALGORITHMS
 from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
-from regional_limiter.model.keys import bucket_key
+from regional_limiter.model.keys import bucket_key, tag_of
 from regional_limiter.model.rule import Distribution, MeasuredCost, Rule, RuleSet, Scope
 from regional_limiter.model.share import SHARE_UNITS, left_over
 from regional_limiter.rules import Matcher, grammar
@@ -29,7 +29,8 @@ ATTRIBUTES_MOST = 64
 PLAN_BYTES = 700
 """About what a plan takes with what was asked by it last, and each step of it, beside its texts."""
 
-REQUEST_ID_BYTES_MOST = 128
+ID_BYTES_MOST = 128
+"""Of a request's id, and of a lease's."""
 DOMAIN_EXPECTED = grammar.NAME_EXPECTED
 
 
@@ -173,8 +174,9 @@ class Plan:
 
     ``steps``: of the rules that limit.  ``unlimited``: of those that only count.  ``blocked``: the step whose rule
     denies this key outright; nothing else is asked or charged then.  ``generation``: which rules and bases it was
-    made from; see :attr:`Planner.generation`.  ``is_adaptive``: a rule of it is.  ``asking``: what was asked
-    by it last, since most checks cost the same; not if it ages or names who asks (``may_be_asked_again``).
+    made from; see :attr:`Planner.generation`.  ``is_adaptive``: a rule of it is.  ``has_holders``: a rule of it
+    asks who takes.  ``asking``: what was asked by it last, since most checks cost the same; not if it ages or names
+    who asks (``may_be_asked_again``).
     """
 
     __slots__ = (
@@ -186,6 +188,7 @@ class Plan:
         "blocked",
         "generation",
         "groups",
+        "has_holders",
         "is_adaptive",
         "may_be_asked_again",
         "measures",
@@ -205,7 +208,8 @@ class Plan:
         self.generation = generation
         self.is_adaptive = any(step.sharing is Sharing.ADAPTIVE for step in steps)
         self.asking: Asking | None = None
-        self.may_be_asked_again = not any(step.has_holders or step.rule.calendar for step in steps)
+        self.has_holders = any(step.has_holders for step in steps)
+        self.may_be_asked_again = not (self.has_holders or any(step.rule.calendar for step in steps))
         self.groups = engine.groups([step.key for step in steps]) if steps else []
         self._base_version = base_version
         self._base = base
@@ -224,6 +228,19 @@ class Plan:
         if self._as_asked:
             return [step.call(cost, version, base, holder) for step in self.steps]
         return [step.call(step.cost_of(cost), version, base, holder) for step in self.steps]
+
+    def with_holders(self, calls: Sequence[BucketCall]) -> list[list[BucketCall]]:
+        """Those of ``calls`` whose rules ask who takes, by group; groups without one are left out."""
+        groups = [[calls[place] for place in group if self.steps[place].has_holders] for group in self.groups]
+        return [group for group in groups if group]
+
+    def request_id_of(self, group: Sequence[int], request_id: str | None) -> str | None:
+        """Under which id the store is asked about ``group``: it keeps one answer a tag, which may have several."""
+        if request_id is None or len(self.groups) == 1:
+            return request_id
+        tag = tag_of(self.steps[group[0]].key)
+        earlier = sum(other[0] < group[0] and tag_of(self.steps[other[0]].key) == tag for other in self.groups)
+        return f"{request_id}\0{earlier}" if earlier else request_id
 
     def answer_without_store(self) -> Answer:
         """What a check is answered that meets no rule that limits."""
@@ -267,7 +284,8 @@ class Planner:
     def plan(self, check: Check) -> Plan:
         """Raises InvalidCheck, and RulesUnavailable when the domain has rules, none of which could be taken."""
         cost = check.cost
-        if type(cost) is not int or not 0 <= cost <= MAX_COST or check.request_id is not None:
+        named = check.request_id is not None or check.lease_id is not None
+        if type(cost) is not int or not 0 <= cost <= MAX_COST or named:
             validate_charge(check)
         domain = self._domains.get(check.domain)
         if domain is None:
@@ -324,11 +342,12 @@ def is_domain(name: str) -> bool:
 
 def validate_charge(check: Check) -> None:
     """The bounds of what a check asks for.  Raises InvalidCheck naming the field."""
-    cost, request_id = check.cost, check.request_id
+    cost = check.cost
     if type(cost) is not int or not 0 <= cost <= MAX_COST:
         raise InvalidCheck("cost", f"an integer from 0 to {MAX_COST}")
-    if request_id is not None and not (request_id and _fits(request_id, REQUEST_ID_BYTES_MOST)):
-        raise InvalidCheck("request_id", f"1 to {REQUEST_ID_BYTES_MOST} bytes of UTF-8")
+    for name, given in (("request_id", check.request_id), ("lease_id", check.lease_id)):
+        if given is not None and not (given and _fits(given, ID_BYTES_MOST)):
+            raise InvalidCheck(name, f"1 to {ID_BYTES_MOST} bytes of UTF-8")
 
 
 def validate_identity(check: Check) -> None:

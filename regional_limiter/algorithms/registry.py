@@ -32,6 +32,7 @@ class Functions:
 
     ``reaches(call, charged_ms, now_ms)``: whether a refund now may give back what a request was charged then under
     the same storage key.  ``renew``: of kinds with leases; takes what ``decide`` takes; None: there is none.
+    ``new_when_dropped``: all is kept under one key whatever the time, and without it nothing has been used.
     """
 
     number: int
@@ -43,6 +44,7 @@ class Functions:
     holder: bool = False
     reaches: Callable[[BucketCall, int, int], bool] = lambda call, charged_ms, now_ms: True
     renew: Callable[[bytes | None, BucketCall, ShareInForce, int], Ending | None] | None = None
+    new_when_dropped: bool = False
 
 
 ALGORITHMS: Mapping[Algorithm, Functions] = {
@@ -75,6 +77,7 @@ ALGORITHMS: Mapping[Algorithm, Functions] = {
         sliding_window_counter.decide,
         sliding_window_counter.give_back,
         reaches=sliding_window_counter.reaches,
+        new_when_dropped=True,
     ),
     Algorithm.SLIDING_WINDOW_LOG: Functions(
         6,
@@ -83,6 +86,7 @@ ALGORITHMS: Mapping[Algorithm, Functions] = {
         sliding_window_log.decide,
         sliding_window_log.give_back,
         reaches=sliding_window_log.reaches,
+        new_when_dropped=True,
     ),
     Algorithm.CONCURRENCY: Functions(
         7,
@@ -92,6 +96,7 @@ ALGORITHMS: Mapping[Algorithm, Functions] = {
         concurrency.give_back,
         holder=True,
         renew=concurrency.renew,
+        new_when_dropped=True,
     ),
 }
 

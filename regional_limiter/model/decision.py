@@ -33,12 +33,16 @@ class ShareKind(IntEnum):
 
 @value
 class Check:
-    """A question: may this happen now?  ``attributes`` holds client_key and resource too."""
+    """A question: may this happen now?  ``attributes`` holds client_key and resource too.
+
+    ``lease_id``: under which name slots are taken; None: the request's id, or a new one.
+    """
 
     domain: str
     attributes: Mapping[str, str]
     cost: int = 1
     request_id: str | None = None
+    lease_id: str | None = None
 
 
 @value
@@ -51,7 +55,8 @@ class Verdict:
     ``wait_ms``: until it is this request's turn (only of a queue, and only when allowed).
     ``share``: the share that decided (10,000 for region scope); ``session_left_us`` and ``consent_left_us``
     are counted from the store's reading of its clock (0 when not alive).
-    ``replayed``: the answer that the same request already had; charged, and counted, then.
+    ``replayed``: the answer that the same request already had; charged, and counted, then.  ``turn``: how often
+    the bucket's store was asked by this request before.
     """
 
     allowed: bool
@@ -66,6 +71,7 @@ class Verdict:
     degraded: bool = False
     replayed: bool = False
     wait_ms: int = 0
+    turn: int = 0
 
 
 @value
@@ -85,6 +91,7 @@ class Answer:
     """The combined answer of a check.  ``rule`` is the tightest one, None when no rule matched.
 
     ``wait_ms``: how long an allowed request should be held back, for the slowest of its queues.
+    ``lease_id``: under which name slots were taken, for ``lease_ms`` at least; None: none were.
     """
 
     allowed: bool
@@ -97,3 +104,5 @@ class Answer:
     degraded: bool
     verdicts: tuple[RuleVerdict, ...] = field(default=())
     wait_ms: int = 0
+    lease_id: str | None = None
+    lease_ms: int | None = None

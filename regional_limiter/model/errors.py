@@ -2,6 +2,7 @@
 
 ApportionError
 +-- InvalidCheck        the caller erred: a field of a check is wrong (422, names the field)
+    +-- OtherRequest    the request's id is another one's, which asked for something else; nothing ran
 +-- InvalidRules        the operator erred: a rule set is refused whole, with every fault by its place
 +-- RulesUnavailable    a domain whose rules this node cannot read: its checks have no answer (503)
 +-- StoreUnavailable    the store erred: no answer within the deadline, or a refusal
@@ -25,6 +26,13 @@ class InvalidCheck(ApportionError):
         super().__init__(f"{field}: {expected}")
         self.field = field
         self.expected = expected
+
+
+class OtherRequest(InvalidCheck):
+    """A ``request_id`` that came with another cost, or met other buckets, less than a minute ago."""
+
+    def __init__(self) -> None:
+        super().__init__("request_id", "one that asked for no other cost and met no other rules in the last minute")
 
 
 @dataclass(frozen=True, slots=True)

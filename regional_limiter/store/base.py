@@ -198,16 +198,21 @@ class CheckStore(Protocol):
     async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
         """Decide and charge rules whose keys share one tag, atomically: all are charged or none.
 
-        With ``request_id`` the same verdicts come back for 60 s, charged once.
+        With ``request_id`` the same verdicts come back for 60 s, charged once.  Raises OtherRequest, and does
+        nothing, when it comes with other costs, or other buckets of the tag, than before.
         """
         ...
 
-    async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
+    async def refund(
+        self, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None
+    ) -> None:
         """Give the cost of each call back to its bucket, never above capacity, not into another window.
 
         With ``request_id`` a bucket is given back once, and never more than this request charged it within the
         last 60 s: nothing for a request that is not known.  ``calls`` are then those of its check in their order,
         with cost 0 for what keeps its charge.  When nothing of a charge is left, the same request is decided anew.
+        ``turn``: of the answer whose charge was in vain; nothing is given back if the request came again since,
+        for the charge is that one's now.
         """
         ...
 
@@ -216,6 +221,18 @@ class CheckStore(Protocol):
 
         Only for calls of concurrency, whose keys differ and share one tag; a peek's cost of 0 will do.
         """
+        ...
+
+    async def release(self, calls: Sequence[BucketCall], request_id: str) -> list[bool]:
+        """Free every slot of the holder of each call; False: it held none, or the call is of another kind.
+
+        ``calls``: those of a check in their order, at a cost above 0.  What is remembered of ``request_id`` about
+        them is forgotten, since what it was allowed is no longer held.
+        """
+        ...
+
+    async def drop(self, call: BucketCall) -> None:
+        """Delete what is kept under the call's storage key; only for kinds that are ``new_when_dropped``."""
         ...
 
     async def ttl_ms(self, call: BucketCall) -> int | None:
@@ -247,7 +264,7 @@ class CheckStore(Protocol):
 
 
 Decided = Callable[[list[Verdict] | Exception], None]
-"""Called once with the verdicts of a check, or with what went wrong: StoreUnavailable, if it was foreseen."""
+"""Called once with the verdicts of a check, or what went wrong: StoreUnavailable and OtherRequest are foreseen."""
 
 
 @runtime_checkable

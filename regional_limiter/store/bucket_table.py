@@ -48,6 +48,10 @@ class BucketTable:
             self._by_expiry = [(expires_ms, name) for name, (_, expires_ms, _) in self._held.items()]
             heapify(self._by_expiry)
 
+    def drop(self, key: str) -> None:
+        """Forget the state of ``key``."""
+        self._held.pop(key, None)
+
     def ttl_ms(self, key: str, now_ms: int) -> int | None:
         """For how long ``key`` itself is kept, None if it is not."""
         held = self._held.get(key)

@@ -29,6 +29,7 @@ from regional_limiter.algorithms.sliding_window_log import TRIM_MOST
 from regional_limiter.algorithms.token_lease import CAPACITY_LEAST, LEVEL_PART, RETURNS_MOST, SLOT_MS, TOKENS_LEAST
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.enforcement import LEASES_KEPT, MAX_DOMAINS, MAX_LEASED, MAX_LEASES, Write, WriteReply
+from regional_limiter.model.errors import OtherRequest
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import (
     ADAPTIVE_SLOT_MS,
@@ -56,6 +57,7 @@ FUNCTIONS = (
     "check",
     "refund",
     "renew",
+    "release",
     "lease",
     "touch",
     "offer",
@@ -83,6 +85,9 @@ PARTS = (
 
 OTHER_WINDOWS = "OTHERWINDOWS"
 """The error of a call whose calendar windows are not around the store's clock; that clock's time in ms follows."""
+
+ASKED_BYTES = 8
+"""Of the digest of what a request asked for."""
 
 Encoded = tuple[list[bytes], list[bytes]]
 """(keys, arguments) of an FCALL."""
@@ -125,6 +130,7 @@ _NUMBERS = {
     "REBASE_EVERY_MS": REBASE_EVERY_MS,
     "TRIM_MOST": TRIM_MOST,
     "SLOTS_A_HOLDER": SLOTS_A_HOLDER,
+    "ASKED_BYTES": ASKED_BYTES,
     "SLOT_MS": SLOT_MS,
     "ADAPTIVE_SLOT_MS": ADAPTIVE_SLOT_MS,
     "LEASE_CAPACITY_LEAST": CAPACITY_LEAST,
@@ -204,9 +210,14 @@ def limit_of(call: BucketCall, now_ms: int) -> bytes:
 
 
 def record_key(calls: Sequence[BucketCall], request_id: str) -> str:
-    """Where the answer to ``request_id`` about these buckets is kept, in their slot."""
-    text = "\0".join((request_id, *(call.key for call in calls)))
-    return f"rl:{{{tag_of(calls[0].key)}}}:#c:{blake2b(text.encode(), digest_size=12).hexdigest()}"
+    """Where the answer to ``request_id`` is kept, in the slot of its buckets: one answer a tag."""
+    return f"rl:{{{tag_of(calls[0].key)}}}:#c:{blake2b(request_id.encode(), digest_size=12).hexdigest()}"
+
+
+def asked_digest(calls: Sequence[BucketCall]) -> bytes:
+    """What a request asked for, which is kept with its answer: how much of which buckets."""
+    text = "\0".join(f"{call.key}\0{call.cost}" for call in calls)
+    return blake2b(text.encode(), digest_size=ASKED_BYTES).digest()
 
 
 def charge_key(call: BucketCall, request_id: str) -> str:
@@ -216,19 +227,33 @@ def charge_key(call: BucketCall, request_id: str) -> str:
 
 
 def encode_check(calls: Sequence[BucketCall], request_id: str | None = None, now_ms: int = 0) -> Encoded:
-    """A check, or a refund (with ``request_id``: of its check's calls, in their order).
+    """A check, or what is about its calls, in their order.
 
     Keys must differ and share one hash tag.  ``now_ms`` is the caller's clock, for calendar windows only.
     """
     keys, arguments = _encode_calls(calls, now_ms)
     if request_id is not None:
         keys += _records_of(calls, request_id)
+        arguments.append(asked_digest(calls))
+    return keys, arguments
+
+
+def encode_refund(
+    calls: Sequence[BucketCall], request_id: str | None = None, now_ms: int = 0, turn: int | None = None
+) -> Encoded:
+    """See CheckStore.refund, and :func:`encode_check`."""
+    keys, arguments = encode_check(calls, request_id, now_ms)
+    if request_id is not None:
+        arguments.append(b"-" if turn is None else b"%d" % turn)
     return keys, arguments
 
 
 def decode_check(reply: Sequence[int]) -> list[Verdict]:
+    """Raises OtherRequest."""
     if len(reply) == _VERDICT_FIELDS:
         return [_verdict(*reply)]
+    if len(reply) == 1:
+        raise OtherRequest
     return [_verdict(*reply[at : at + _VERDICT_FIELDS]) for at in range(0, len(reply), _VERDICT_FIELDS)]
 
 
@@ -245,18 +270,19 @@ def _verdict(
 ) -> Verdict:
     # By place: names cost a third more, and every check comes here.
     return Verdict(
-        allowed % 2 == 1,
+        allowed & 1 == 1,
         _REASONS[reason],
         remaining,
-        0 if allowed % 2 else None if wait < 0 else wait,
+        0 if allowed & 1 else None if wait < 0 else wait,
         reset_after_ms,
         share,
         _SHARE_KINDS[share_kind],
         session_left_us,
         consent_left_us,
         False,
-        allowed >= 2,
-        wait if allowed % 2 else 0,
+        allowed & 2 == 2,
+        wait if allowed & 1 else 0,
+        allowed >> 2,
     )
 
 
@@ -266,12 +292,12 @@ def _records_of(calls: Sequence[BucketCall], request_id: str) -> list[bytes]:
 
 
 def decode_renew(reply: Sequence[int]) -> list[bool]:
-    """Whether the holder of each call still held what it has a new lease for."""
+    """Whether the holder of each call still held what it has a new lease for, or what is free now (``release``)."""
     return [held == 1 for held in reply]
 
 
 def decode_refund(reply: Sequence[int]) -> list[tuple[int, int]]:
-    """(given back at most, remaining now) of each call."""
+    """(given back at most, remaining now) of each call; nothing when it came too late."""
     return list(zip(reply[::2], reply[1::2], strict=True))
 
 

@@ -16,7 +16,7 @@ from regional_limiter.algorithms.registry import fixed_share, functions_of
 from regional_limiter.algorithms.token_lease import lease
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Enforcement, ShareInForce, Write, WriteReply
-from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.errors import OtherRequest, StoreUnavailable
 from regional_limiter.model.keys import rule_of, tag_of
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER, ProtocolTimes
 from regional_limiter.store.base import (
@@ -35,11 +35,23 @@ from regional_limiter.store.base import (
     TouchReply,
 )
 from regional_limiter.store.bucket_table import BucketTable
-from regional_limiter.store.library import charge_key, record_key
+from regional_limiter.store.library import asked_digest, charge_key, record_key
 
 _T = TypeVar("_T")
 
 RECORDS_MOST = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What a request asked for and was answered; ``turn`` times before the last.
+
+    No ``answer``: nothing of its charge is left, and it is decided anew.
+    """
+
+    asked: bytes
+    answer: tuple[Verdict, ...] | None
+    turn: int
 
 
 @dataclass(slots=True)
@@ -60,7 +72,7 @@ class MemoryPoint:
         self._consent_us = times.consent_us
         self._told = _Told()
         self._told_since = 0
-        self._records: dict[str, tuple[tuple[Verdict, ...], int]] = {}
+        self._records: dict[str, tuple[_Record, int]] = {}  # until when
         self._charges: dict[str, tuple[tuple[int, str, int], int]] = {}  # (cost, stored under, when), until
 
     def lose(self, *, buckets: bool = False) -> None:
@@ -86,27 +98,44 @@ class MemoryPoint:
         self._enter(now_us)
         now_ms = now_us // 1000
         record = record_key(calls, request_id) if request_id is not None else None
-        if record is not None:
-            known = self._records.get(record)
-            if known is not None and now_ms < known[1]:
-                return [self._replay(now_us, call, then) for call, then in zip(calls, known[0], strict=True)]
+        turn = 0
+        if record is not None and (known := self._record(record, now_ms)) is not None:
+            turn = known.turn + 1
+            if known.answer is not None:
+                if known.asked != asked_digest(calls):
+                    raise OtherRequest
+                self._records[record] = (replace(known, turn=turn), self._records[record][1])
+                told = zip(calls, known.answer, strict=True)
+                return [replace(self._replay(now_us, call, then), turn=turn) for call, then in told]
         outcomes = [self._decide(now_us, call) for call in calls]
         endings = settle(outcomes)
         for call, ending in zip(calls, endings, strict=True):
             self._store(call, ending, now_ms)
         verdicts = [ending.verdict for ending in endings]
         if record is not None and request_id is not None and any(call.cost for call in calls):
-            _remember(self._records, record, (tuple(verdicts), now_ms + RECORD_MS))
+            kept = _Record(asked_digest(calls), tuple(verdicts), turn)
+            _remember(self._records, record, (kept, now_ms + RECORD_MS))
+            verdicts = [replace(verdict, turn=turn) for verdict in verdicts]
             for call, outcome, ending in zip(calls, outcomes, endings, strict=True):
                 charged = call.cost if ending is outcome.charged and ending is not outcome.left else 0
                 charge = (charged, functions_of(call).storage_key(call, now_ms), now_ms)
                 _remember(self._charges, charge_key(call, request_id), (charge, now_ms + RECORD_MS))
         return verdicts
 
-    def refund(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
+    def refund(
+        self,
+        now_us: int,
+        calls: Sequence[BucketCall],
+        request_id: str | None = None,
+        turn: int | None = None,
+    ) -> None:
         """Give back; with ``request_id`` once, never more than is known to be charged, nor to a later window."""
         self._enter(now_us)
         now_ms = now_us // 1000
+        if request_id is not None and turn is not None:
+            known = self._record(record_key(calls, request_id), now_ms)
+            if known is None or known.answer is None or known.turn != turn:
+                return
         some_back = some_kept = False
         for call in calls:
             cost = call.cost
@@ -127,8 +156,7 @@ class MemoryPoint:
             if ending is not None:
                 self._store(call, ending, now_ms)
         if request_id is not None and some_back and not some_kept:
-            # Nothing of its charge is left: the same request must not be allowed again by what is remembered of it.
-            self._records.pop(record_key(calls, request_id), None)
+            self._forget(record_key(calls, request_id), now_ms)
 
     def renew(self, now_us: int, calls: Sequence[BucketCall]) -> list[bool]:
         """Renew leases; see CheckStore.renew."""
@@ -146,6 +174,23 @@ class MemoryPoint:
             still_held.append(ending is not None)
         return still_held
 
+    def release(self, now_us: int, calls: Sequence[BucketCall], request_id: str) -> list[bool]:
+        """Free slots; see CheckStore.release."""
+        self._enter(now_us)
+        now_ms = now_us // 1000
+        held = []
+        for call in calls:
+            functions = functions_of(call)
+            ending = None
+            if functions.renew is not None:
+                state = self.buckets.get(functions.storage_key(call, now_ms), _group(call, now_ms), now_ms)
+                ending = functions.give_back(state, call, self._share(now_us, call), now_ms)
+            if ending is not None:
+                self._store(call, ending, now_ms)
+            held.append(ending is not None)
+        self._forget(record_key(calls, request_id), now_ms)
+        return held
+
     def lease(self, now_us: int, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
         """Take back and give; see CheckStore.lease."""
         self._enter(now_us)
@@ -161,6 +206,15 @@ class MemoryPoint:
         if leased.state is not None:
             self.buckets.put(call.key, group, leased.state, leased.ttl_ms, now_ms)
         return leased.lease
+
+    def _record(self, key: str, now_ms: int) -> _Record | None:
+        record, expires_ms = self._records.get(key, (None, 0))
+        return record if now_ms < expires_ms else None
+
+    def _forget(self, key: str, now_ms: int) -> None:
+        """The same request must not be allowed again by what is remembered of it."""
+        if (known := self._record(key, now_ms)) is not None:
+            _remember(self._records, key, (replace(known, answer=None), now_ms + RECORD_MS))
 
     def _decide(self, now_us: int, call: BucketCall) -> Outcome:
         now_ms = now_us // 1000
@@ -306,11 +360,19 @@ class MemoryStore:
     async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
         return self.decide(calls, None, request_id)
 
-    async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
-        self._owner(calls).refund(self._now(), calls, request_id)
+    async def refund(
+        self, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None
+    ) -> None:
+        self._owner(calls).refund(self._now(), calls, request_id, turn)
 
     async def renew(self, calls: Sequence[BucketCall]) -> list[bool]:
         return self._owner(calls).renew(self._now(), calls)
+
+    async def release(self, calls: Sequence[BucketCall], request_id: str) -> list[bool]:
+        return self._owner(calls).release(self._now(), calls, request_id)
+
+    async def drop(self, call: BucketCall) -> None:
+        self._owner([call]).buckets.drop(functions_of(call).storage_key(call, self._now() // 1000))
 
     async def ttl_ms(self, call: BucketCall) -> int | None:
         now_ms = self._now() // 1000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic, time_ns
 from typing import Final, NamedTuple, cast
@@ -130,11 +130,24 @@ class RedisClusterStore:
 
         return decided
 
-    async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
-        await self._keyed("refund", calls, request_id)
+    async def refund(
+        self, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None
+    ) -> None:
+        await self._keyed("refund", calls, lambda now_ms: wire.encode_refund(calls, request_id, now_ms, turn))
 
     async def renew(self, calls: Sequence[BucketCall]) -> list[bool]:
-        return wire.decode_renew(cast(Sequence[int], await self._keyed("renew", calls, None)))
+        reply = await self._keyed("renew", calls, lambda now_ms: wire.encode_check(calls, None, now_ms))
+        return wire.decode_renew(cast(Sequence[int], reply))
+
+    async def release(self, calls: Sequence[BucketCall], request_id: str) -> list[bool]:
+        reply = await self._keyed("release", calls, lambda now_ms: wire.encode_check(calls, request_id, now_ms))
+        return wire.decode_renew(cast(Sequence[int], reply))
+
+    async def drop(self, call: BucketCall) -> None:
+        key = functions_of(call).storage_key(call, _now_ms())
+        await self.cluster.call(
+            pack("DEL", key), slot=slot_of_tag(tag_of(key)), attempt_s=self._calm_s, whole_s=self._calm_s
+        )
 
     async def ttl_ms(self, call: BucketCall) -> int | None:
         # The one place where a node's clock names a window: only to show it, and the wrong one is not there.
@@ -214,12 +227,14 @@ class RedisClusterStore:
         keys, arguments = encoded
         return pack("FCALL", self._library.functions[function], len(keys), *keys, *arguments)
 
-    async def _keyed(self, function: str, calls: Sequence[BucketCall], request_id: str | None) -> Reply:
-        """A refund or a renewal, which are written as a check is."""
+    async def _keyed(
+        self, function: str, calls: Sequence[BucketCall], encoded_at: Callable[[int], Encoded]
+    ) -> Reply:
+        """What is no check but about one's calls.  ``encoded_at``: as it is written by a clock in ms."""
         try:
-            return await self._sent(function, calls, wire.encode_check(calls, request_id, _now_ms()))
+            return await self._sent(function, calls, encoded_at(_now_ms()))
         except OtherWindows as error:
-            return await self._sent(function, calls, wire.encode_check(calls, request_id, error.time_ms))
+            return await self._sent(function, calls, encoded_at(error.time_ms))
 
     async def _sent(self, function: str, calls: Sequence[BucketCall], encoded: Encoded) -> Reply:
         reply = await self.cluster.call(

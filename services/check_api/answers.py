@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from regional_limiter.limiter import Inspection
 from regional_limiter.model.decision import Answer, RuleVerdict, ShareKind, Verdict
 
 
 class AnswerBody(msgspec.Struct):
-    """The body of an answer: these fields, in this order."""
+    """The body of an answer: these fields, in this order.
+
+    ``wait_ms``: only where a queue lets a request wait for its turn.  ``lease_id`` and ``lease_ms``: only where
+    slots were taken, under that name and for so long; an acquisition tells them always, ``lease_ms`` null for none.
+    """
 
     allowed: bool
     limit: int | None
@@ -22,6 +27,9 @@ class AnswerBody(msgspec.Struct):
     rule: str | None
     reason: str
     degraded: bool
+    wait_ms: int | UnsetType = UNSET
+    lease_id: str | UnsetType = UNSET
+    lease_ms: int | UnsetType | None = UNSET
 
 
 class VerdictBody(msgspec.Struct):
@@ -37,9 +45,10 @@ class VerdictBody(msgspec.Struct):
     share: str | None
     share_units: int | None
     degraded: bool
+    wait_ms: int | UnsetType = UNSET
 
 
-class DetailedBody(AnswerBody):
+class DetailedBody(AnswerBody, kw_only=True):
     """``share``: what kind of share decided the named rule, null unless that is global."""
 
     share: str | None
@@ -98,6 +107,11 @@ def encode_answer(answer: Answer) -> bytes:
     return _encode(_answer_body(answer))
 
 
+def encode_acquired(answer: Answer, lease_id: str) -> bytes:
+    """The body of the answer to an acquisition under ``lease_id``."""
+    return _encode(_answer_body(answer, lease_id, answer.lease_ms))
+
+
 def encode_batch(outcomes: Sequence[Answer | bytes]) -> bytes:
     """The body of a batch's answers; bytes are the body of a problem."""
     return _encode(
@@ -120,7 +134,21 @@ def encode_reset(keys: Sequence[str]) -> bytes:
     return _encode({"reset": keys})
 
 
-def _answer_body(answer: Answer) -> AnswerBody:
+def encode_held(held: bool) -> bytes:
+    """The body of a renewal's answer."""
+    return _encode({"held": held})
+
+
+def encode_released(released: bool) -> bytes:
+    """The body of a release's answer."""
+    return _encode({"released": released})
+
+
+def _answer_body(
+    answer: Answer, lease_id: str | UnsetType = UNSET, lease_ms: int | UnsetType | None = UNSET
+) -> AnswerBody:
+    if answer.lease_id is not None:
+        lease_id, lease_ms = answer.lease_id, answer.lease_ms
     return AnswerBody(
         answer.allowed,
         answer.limit,
@@ -130,6 +158,9 @@ def _answer_body(answer: Answer) -> AnswerBody:
         answer.rule,
         answer.reason,
         answer.degraded,
+        answer.wait_ms or UNSET,
+        lease_id,
+        lease_ms,
     )
 
 
@@ -167,8 +198,11 @@ def encode_detailed(answer: Answer) -> bytes:
             answer.rule,
             answer.reason.value,
             answer.degraded,
-            named,
-            verdicts,
+            answer.wait_ms or UNSET,
+            UNSET if answer.lease_id is None else answer.lease_id,
+            UNSET if answer.lease_id is None else answer.lease_ms,
+            share=named,
+            verdicts=verdicts,
         )
     )
 
@@ -187,6 +221,7 @@ def _verdict_body(item: RuleVerdict) -> VerdictBody:
         kind,
         units,
         verdict.degraded,
+        verdict.wait_ms or UNSET,
     )
 
 

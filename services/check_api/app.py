@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import secrets
 import sys
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,25 +26,30 @@ import structlog
 from regional_limiter.model.decision import Answer, Check
 from regional_limiter.model.errors import StoreUnavailable
 from services.check_api.answers import (
+    encode_acquired,
     encode_answer,
     encode_batch,
     encode_detailed,
+    encode_held,
     encode_inspection,
+    encode_released,
     encode_reset,
 )
 from services.check_api.batches import Batches, Outcomes
 from services.check_api.bodies import (
     MAX_BATCH_BYTES,
     MAX_BODY_BYTES,
+    parse_acquire,
     parse_batch,
     parse_check,
+    parse_lease,
     parse_peek,
     parse_reset,
     wants_detail,
 )
 from services.check_api.check_limiter import CheckLimiter
 from services.check_api.counts import Counts
-from services.check_api.headers import HeaderMode, LegacyReset, answer_lines, as_headers
+from services.check_api.headers import HeaderMode, LegacyReset, Lines, answer_lines, as_headers
 from services.check_api.heads import BATCH_PATH, CHECK_PATH, Heads
 from services.check_api.replies import (
     CLOSE,
@@ -66,6 +72,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 BODY_DEADLINE_S = 5.0
 PARSED_AT_ONCE_BYTES = 4096
 LOG_ERRORS_EVERY_S = 1.0
+LEASE_ID_BYTES = 16
+"""Of the ids of leases that are made here: nobody guesses another's."""
 IMPORT_SWITCH_S = 0.0005
 """How long an import in a thread may keep the interpreter to itself while checks are waiting."""
 
@@ -129,6 +137,9 @@ class NodeApp:
             CHECK_PATH: _Route("POST", self._check),
             BATCH_PATH: _Route("POST", self._check_batch),
             "/v1/refund": _Route("POST", self._refund),
+            "/v1/acquire": _Route("POST", self._acquire),
+            "/v1/renew": _Route("POST", self._renew),
+            "/v1/release": _Route("POST", self._release),
             "/v1/reset": _Route("POST", self._reset),
             "/v1/peek": _Route("GET", self._peek),
             "/v1/inspect": _Route("GET", self._inspect),
@@ -211,6 +222,30 @@ class NodeApp:
             return unavailable(f"the refund could not be delivered: {error.cause}")
         return ok(b'{"refunded":true}')
 
+    async def _acquire(self, scope: Scope, receive: Receive) -> Reply:
+        check = parse_acquire(await _read_body(scope, receive))
+        lease_id = check.lease_id or secrets.token_hex(LEASE_ID_BYTES)
+        check = replace(check, lease_id=lease_id)
+        answer = await self.limiter.check(check)
+        self.counts.checked(check.domain, answer)
+        return ok(encode_acquired(answer, lease_id), self._lines(answer))
+
+    async def _renew(self, scope: Scope, receive: Receive) -> Reply:
+        check = parse_lease(await _read_body(scope, receive))
+        try:
+            held = await self.limiter.renew(check)
+        except StoreUnavailable as error:
+            return unavailable(f"the lease could not be renewed: {error.cause}")
+        return ok(encode_held(held))
+
+    async def _release(self, scope: Scope, receive: Receive) -> Reply:
+        check = parse_lease(await _read_body(scope, receive))
+        try:
+            released = await self.limiter.release(check)
+        except StoreUnavailable as error:
+            return unavailable(f"not every slot could be released: {error.cause}")
+        return ok(encode_released(released))
+
     async def _reset(self, scope: Scope, receive: Receive) -> Reply:
         check = parse_reset(await _read_body(scope, receive))
         try:
@@ -259,10 +294,12 @@ class NodeApp:
 
     def told(self, answer: Answer, detail: bool) -> Reply:
         """The reply that tells an answer."""
+        return ok(encode_detailed(answer) if detail else encode_answer(answer), self._lines(answer))
+
+    def _lines(self, answer: Answer) -> Lines:
         options = self.options
         epoch_now_s = int(time.time()) if options.legacy_reset is _EPOCH else 0
-        lines = answer_lines(answer, options.headers, options.legacy_reset, epoch_now_s)
-        return ok(encode_detailed(answer) if detail else encode_answer(answer), lines)
+        return answer_lines(answer, options.headers, options.legacy_reset, epoch_now_s)
 
     async def _livez(self, scope: Scope, receive: Receive) -> Reply:
         """Whether the process should go on: looks at no dependency."""

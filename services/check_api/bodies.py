@@ -25,12 +25,12 @@ from msgspec import UNSET, Meta, UnsetType
 
 from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Check
 from regional_limiter.model.errors import Fault
-from regional_limiter.plan import DOMAIN_EXPECTED, is_domain
+from regional_limiter.plan import DOMAIN_EXPECTED, ID_BYTES_MOST, is_domain
 
 MAX_BODY_BYTES = 64 * 1024
 MAX_BATCH_BYTES = 1024 * 1024
 MAX_BATCH_CHECKS = 1000
-MAX_REQUEST_ID_BYTES = 128
+MAX_ID_BYTES = ID_BYTES_MOST
 FAULTS_MOST = 16
 """Unknown fields, and wrong attributes, that are told of one check: telling takes time, and others wait."""
 
@@ -38,10 +38,13 @@ DEFAULT_DOMAIN: Final = "default"
 
 _FIELDS = ("client_key", "resource", "cost", "attributes", "domain", "request_id")
 _IDENTITY_FIELDS = ("client_key", "resource", "attributes", "domain")
+_ACQUIRE_FIELDS = ("client_key", "resource", "cost", "attributes", "domain", "lease_id")
+_LEASE_FIELDS = ("client_key", "resource", "attributes", "domain", "lease_id")
 _BATCH_FIELDS = ("checks",)
 _QUERY_FIELDS = ("client_key", "resource", "domain", "detail")
 _OF_ATTRIBUTES = "attributes."
 _OWN_FIELD = ("client_key", "resource")
+_OF_LEASE = (*_OWN_FIELD, "lease_id")
 _COST_EXPECTED = f"must be an integer from 0 to {MAX_COST}"
 _TWICE = "is given twice"
 _TOO_DEEP = "is nested too deeply to be read: at most one object of attributes lies in a check"
@@ -79,6 +82,27 @@ class IdentityBody(msgspec.Struct, forbid_unknown_fields=True):
 
     client_key: str
     resource: str
+    attributes: dict[str, str] = {}
+    domain: Annotated[str, Meta(extra_json_schema={"default": DEFAULT_DOMAIN})] = DEFAULT_DOMAIN
+
+
+class AcquireBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of an acquisition: a check, and under which name it takes its slots (none given: a new one)."""
+
+    client_key: str
+    resource: str
+    cost: Annotated[int, Meta(ge=0, le=MAX_COST)] = 1
+    attributes: dict[str, str] = {}
+    domain: Annotated[str, Meta(extra_json_schema={"default": DEFAULT_DOMAIN})] = DEFAULT_DOMAIN
+    lease_id: str | UnsetType | None = UNSET
+
+
+class LeaseBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a renewal, and of a release: whose slots, and under which name they were taken."""
+
+    client_key: str
+    resource: str
+    lease_id: str
     attributes: dict[str, str] = {}
     domain: Annotated[str, Meta(extra_json_schema={"default": DEFAULT_DOMAIN})] = DEFAULT_DOMAIN
 
@@ -158,16 +182,31 @@ def _explain_batch(body: bytes, error: Exception) -> Refused:
 
 def parse_reset(body: bytes) -> Check:
     """The identity whose buckets a reset fills, as a check of cost 0.  Raises Refused."""
+    return _identity_of(_document(body, _IDENTITY_FIELDS))
+
+
+def parse_acquire(body: bytes) -> Check:
+    """The check of an acquisition; ``lease_id`` None: none was given.  Raises Refused."""
+    return _identity_of(_document(body, _ACQUIRE_FIELDS), 1)
+
+
+def parse_lease(body: bytes) -> Check:
+    """Whose slots a renewal or a release is about, as a check of cost 0 with a ``lease_id``.  Raises Refused."""
+    return _identity_of(_document(body, _LEASE_FIELDS, _OF_LEASE))
+
+
+def _document(body: bytes, known: tuple[str, ...], required: tuple[str, ...] = _OWN_FIELD) -> _Object:
+    """A body without faults.  Raises Refused."""
     try:
         document = _read(body)
     except ValueError as error:
         raise _not_json(error) from None
-    if not isinstance(document, dict):
+    if not isinstance(document, _Object):
         raise Refused(422, [Fault("body", "must be a JSON object")])
-    faults = _faults(document, _IDENTITY_FIELDS)
+    faults = _faults(document, known, required)
     if faults:
         raise Refused(422, faults)
-    return _identity_of(document)
+    return document
 
 
 def parse_peek(query: bytes) -> tuple[Check, bool]:
@@ -216,13 +255,16 @@ def _check_of(given: CheckBody) -> Check:
     )
 
 
-def _identity_of(document: Mapping[str, object]) -> Check:
-    """The check of a document without faults."""
+def _identity_of(document: Mapping[str, object], cost: int = 0) -> Check:
+    """The check of a document without faults.  ``cost``: if it names none."""
     given = document.get("attributes", {})
     assert isinstance(given, dict)
     attributes = {name: str(value) for name, value in given.items()}
     attributes |= {name: str(document[name]) for name in _OWN_FIELD}
-    return Check(str(document.get("domain", DEFAULT_DOMAIN)), attributes, 0)
+    given_cost, lease_id = document.get("cost", cost), document.get("lease_id")
+    assert isinstance(given_cost, int)
+    assert lease_id is None or isinstance(lease_id, str)
+    return Check(str(document.get("domain", DEFAULT_DOMAIN)), attributes, given_cost, lease_id=lease_id)
 
 
 def _quotes(given: CheckBody) -> int:
@@ -245,8 +287,8 @@ def _fits(given: CheckBody) -> bool:
     if given.domain is not UNSET and not is_domain(given.domain):
         return False
     request_id, attributes = given.request_id, given.attributes
-    if request_id is not UNSET and request_id is not None and not 0 < len(request_id) * 4 <= MAX_REQUEST_ID_BYTES:
-        return 0 < len(request_id.encode()) <= MAX_REQUEST_ID_BYTES
+    if request_id is not UNSET and request_id is not None and not 0 < len(request_id) * 4 <= MAX_ID_BYTES:
+        return 0 < len(request_id.encode()) <= MAX_ID_BYTES
     if attributes is UNSET:
         return True
     for name, value in attributes.items():
@@ -343,9 +385,11 @@ def _repeated_faults(document: object, place: str = "") -> list[Fault]:
     return [Fault(place + _name(name), _TWICE) for name in getattr(document, "repeated", ())[:FAULTS_MOST]]
 
 
-def _faults(document: Mapping[str, object], known: tuple[str, ...] = _FIELDS) -> list[Fault]:
+def _faults(
+    document: Mapping[str, object], known: tuple[str, ...] = _FIELDS, required: tuple[str, ...] = _OWN_FIELD
+) -> list[Fault]:
     faults = [Fault(_name(name), _unknown(name[:64], known)) for name in _some_unknown(document, known)]
-    faults += [Fault(name, "is required") for name in _OWN_FIELD if name not in document]
+    faults += [Fault(name, "is required") for name in required if name not in document]
     faults += _repeated_faults(document)
     for name in (*_OWN_FIELD, "domain"):
         if name in document:
@@ -353,10 +397,13 @@ def _faults(document: Mapping[str, object], known: tuple[str, ...] = _FIELDS) ->
     domain = document.get("domain", DEFAULT_DOMAIN)
     if isinstance(domain, str) and len(domain) <= MAX_VALUE_BYTES and not is_domain(domain):
         faults.append(Fault("domain", f"must be {DOMAIN_EXPECTED}"))
-    if "request_id" in known and (request_id := document.get("request_id")) is not None:
-        faults += _text_faults("request_id", request_id, MAX_REQUEST_ID_BYTES)
-        if request_id == "":
-            faults.append(Fault("request_id", "must not be empty"))
+    for name in ("request_id", "lease_id"):
+        given = document.get(name)
+        if name not in known or name not in document or (given is None and name not in required):
+            continue
+        faults += _text_faults(name, given, MAX_ID_BYTES)
+        if given == "":
+            faults.append(Fault(name, "must not be empty"))
     cost = document.get("cost", 1)
     if "cost" in known and (isinstance(cost, bool) or not isinstance(cost, int) or not 0 <= cost <= MAX_COST):
         faults.append(Fault("cost", _COST_EXPECTED))

@@ -27,6 +27,14 @@ class CheckLimiter(Protocol):
         """Raises StoreUnavailable when the refund could not be delivered."""
         ...
 
+    async def renew(self, check: Check) -> bool:
+        """Whether ``check.lease_id`` still holds its slots, for a new lease.  Raises StoreUnavailable."""
+        ...
+
+    async def release(self, check: Check) -> bool:
+        """Whether ``check.lease_id`` held slots, which are free now.  Raises StoreUnavailable."""
+        ...
+
     async def reset(self, check: Check) -> Sequence[str]:
         """The keys of the buckets that are full again.  Raises StoreUnavailable."""
         ...

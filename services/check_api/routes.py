@@ -9,7 +9,7 @@ from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 
 from services.check_api.answers import AnswerBody, BatchAnswerBody, DetailedBody, ErrorBody, InspectBody
-from services.check_api.bodies import MAX_BATCH_CHECKS, BatchBody, CheckBody, IdentityBody
+from services.check_api.bodies import MAX_BATCH_CHECKS, AcquireBody, BatchBody, CheckBody, IdentityBody, LeaseBody
 from services.check_api.metrics import Metrics
 from services.docs_page import app_with_docs
 from services.errors import MEDIA_TYPE, install_problem_handlers
@@ -61,7 +61,7 @@ def _openapi(web: FastAPI) -> dict[str, Any]:
     if web.openapi_schema is None:
         document = get_openapi(title=web.title, version=web.version, routes=web.routes)
         _, schemas = msgspec.json.schema_components(
-            [CheckBody, BatchBody, IdentityBody, AnswerBody, BatchAnswerBody, DetailedBody, ErrorBody, InspectBody],
+            [*_REQUESTS, *_ANSWERS],
             ref_template="#/components/schemas/{name}",
         )
         document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
@@ -74,6 +74,7 @@ def _raw_paths() -> dict[str, Any]:
     answer = _content("The answer, allowed or denied; Retry-After when denied and waiting helps", "AnswerBody")
     answer["content"]["application/json"]["schema"] = {"oneOf": [_ref("AnswerBody"), _ref("DetailedBody")]}
     answers = _content("An answer, or an error in its place, for each check, in their order", "BatchAnswerBody")
+    acquired = _content("The answer; lease_ms is null when no slot was taken", "AnswerBody")
     buckets = _content("Each bucket: its key, what is left, how long it is kept, the share in force", "InspectBody")
     detail = _query("detail", "1: with each rule's verdict, and `share` for global rules")
     identity = [
@@ -100,6 +101,18 @@ def _raw_paths() -> dict[str, Any]:
             "Give tokens back in the region that charged them; with request_id once, never more than it charged",
             "CheckBody",
             {"description": "Given back", **plain},
+        ),
+        "/v1/acquire": _post(
+            "slots",
+            "A check that takes slots under lease_id; again under the same one it takes no more",
+            "AcquireBody",
+            acquired,
+        ),
+        "/v1/renew": _post(
+            "slots", "A new lease for the slots of lease_id", "LeaseBody", _told("held", "Still held?")
+        ),
+        "/v1/release": _post(
+            "slots", "Free the slots of lease_id", "LeaseBody", _told("released", "Was anything held?")
         ),
         "/v1/peek": _get(
             "checks", "A check of cost 0: creates nothing, renews nothing", answer, [*identity, detail]
@@ -147,6 +160,11 @@ def _get(tag: str, summary: str, answer: dict[str, Any], parameters: list[dict[s
 
 def _content(description: str, schema: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": _ref(schema)}}}
+
+
+def _told(name: str, description: str) -> dict[str, Any]:
+    schema = {"type": "object", "required": [name], "properties": {name: {"type": "boolean"}}}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
 def _query(name: str, description: str, *, required: bool = False) -> dict[str, Any]:

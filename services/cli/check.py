@@ -94,6 +94,10 @@ def text_of(answer: dict[str, Any]) -> str:
     if not answer["allowed"]:
         wait_ms = answer["retry_after_ms"]
         lines.append("waiting does not help" if wait_ms is None else f"try again in {wait_ms} ms")
+    if answer.get("wait_ms"):
+        lines.append(f"its turn is in {answer['wait_ms']} ms")
+    if answer.get("lease_ms"):
+        lines.append(f"holds its slots for {answer['lease_ms']} ms as {answer['lease_id']}")
     if answer["degraded"]:
         lines.append(f"degraded: {_why_degraded(answer)}")
     for item in answer.get("verdicts", []):

@@ -6,13 +6,15 @@ every call, as Redis does by its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from typing import Protocol
 
 import redis
 
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
+from regional_limiter.model.errors import OtherRequest
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
 from regional_limiter.store.base import BucketCall, Collected, NodeBeat, ReturnedLease, TokenLease, TouchReply
@@ -63,8 +65,11 @@ class Point(Protocol):
     """What both can do; ``now_us`` is the point's clock."""
 
     def check(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]: ...
-    def refund(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> None: ...
+    def refund(
+        self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None
+    ) -> None: ...
     def renew(self, now_us: int, calls: Sequence[BucketCall]) -> list[bool]: ...
+    def release(self, now_us: int, calls: Sequence[BucketCall], request_id: str) -> list[bool]: ...
     def lease(
         self, now_us: int, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()
     ) -> TokenLease: ...
@@ -77,6 +82,36 @@ class Point(Protocol):
     def lose(self) -> None: ...
     def states(self, now_us: int) -> States: ...
     def share(self, now_us: int, key: str, domain: str) -> Share: ...
+
+
+OTHER_REQUEST = "other request"
+
+
+def told(point: Point, name: str, *arguments: object) -> object:
+    """What ``point`` returns, or OTHER_REQUEST for a request's id that was another one's."""
+    try:
+        return getattr(point, name)(*arguments)
+    except OtherRequest:
+        return OTHER_REQUEST
+
+
+class RequestIds:
+    """Ids for a tenth of all calls; those of checks come again, for the same and for others, and with refunds."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._used = ["x"]
+
+    def of_check(self, calls: Sequence[BucketCall]) -> str | None:
+        random = self._random
+        if random.random() >= 0.1:
+            return None
+        asked = "".join(f" {call.key} {call.cost}" for call in calls) if random.random() < 0.6 else ""
+        self._used = [*self._used[-5:], random.choice("xyz") + asked]
+        return self._used[-1]
+
+    def of_refund(self) -> str | None:
+        return self._random.choice(self._used) if self._random.random() < 0.1 else None
 
 
 class PythonPoint(MemoryPoint):
@@ -110,13 +145,25 @@ class RedisPoint:
         self._server.load(self._library)  # REPLACE empties the variable
 
     def check(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
-        return wire.decode_check(self._keyed("check", now_us, calls, request_id))
+        return wire.decode_check(
+            self._keyed("check", now_us, lambda now_ms: wire.encode_check(calls, request_id, now_ms))
+        )
 
-    def refund(self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
-        wire.decode_refund(self._keyed("refund", now_us, calls, request_id))
+    def refund(
+        self, now_us: int, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None
+    ) -> None:
+        def encoded_at(now_ms: int) -> wire.Encoded:
+            return wire.encode_refund(calls, request_id, now_ms, turn)
+
+        wire.decode_refund(self._keyed("refund", now_us, encoded_at))
 
     def renew(self, now_us: int, calls: Sequence[BucketCall]) -> list[bool]:
         return wire.decode_renew(self._numbers("renew", wire.encode_check(calls), now_us))
+
+    def release(self, now_us: int, calls: Sequence[BucketCall], request_id: str) -> list[bool]:
+        return wire.decode_renew(
+            self._keyed("release", now_us, lambda now_ms: wire.encode_check(calls, request_id, now_ms))
+        )
 
     def lease(self, now_us: int, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
         return wire.decode_lease(self._numbers("lease", wire.encode_lease(call, want, returned), now_us))
@@ -157,16 +204,15 @@ class RedisPoint:
             left[key.decode()] = (state, time_ms - wire.TEST_EXPIRY_OFFSET_MS)
         return left
 
-    def _keyed(self, function: str, now_us: int, calls: Sequence[BucketCall], request_id: str | None) -> list[int]:
+    def _keyed(self, function: str, now_us: int, encoded_at: Callable[[int], wire.Encoded]) -> list[int]:
         """As the store does it: a second time by the server's clock, if the caller's windows are not around it."""
         try:
-            encoded = wire.encode_check(calls, request_id, now_us // 1000 + self.skew_ms)
-            return self._numbers(function, encoded, now_us)
+            return self._numbers(function, encoded_at(now_us // 1000 + self.skew_ms), now_us)
         except redis.ResponseError as error:
             kind, time_ms, *_ = str(error).split()
             if (kind, time_ms) != (wire.OTHER_WINDOWS, str(now_us // 1000)):
                 raise
-            return self._numbers(function, wire.encode_check(calls, request_id, int(time_ms)), now_us)
+            return self._numbers(function, encoded_at(int(time_ms)), now_us)
 
     def _call(self, function: str, encoded: wire.Encoded, now_us: int) -> list[int | bytes]:
         if now_us != self._swept_at_us:

@@ -99,7 +99,7 @@ def test_every_key_has_an_end_and_a_peek_makes_none(server: RedisServer) -> None
         )
         window = BucketCall(f"rl:{{t}}:d/w{number % 7}:u", Algorithm.FIXED_WINDOW, 9, None, 60_000, 1)
         check(server, call, window, request_id=f"r{number}" if random.random() < 0.2 else None)
-        server.call(LIBRARY, "refund", wire.encode_check([call], "x" if random.random() < 0.2 else None))
+        server.call(LIBRARY, "refund", wire.encode_refund([call], "x" if random.random() < 0.2 else None))
     keys = list(server.client.scan_iter())
     assert len(keys) > 30
     assert all(server.client.pttl(key) != -1 for key in keys)  # -1: no end; -2: gone meanwhile

@@ -17,7 +17,7 @@ from regional_limiter.model.enforcement import BASE, Write
 from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall, NodeBeat, RuleTotals, Sharing
-from tests.contract.points import PythonPoint, RedisPoint
+from tests.contract.points import PythonPoint, RedisPoint, RequestIds, told
 from tests.contract.redis_server import RedisServer
 
 START_US = 20_000 * 86_400_000_000
@@ -92,6 +92,7 @@ class World:
 
     def __init__(self, kind: Algorithm, seed: int, points: tuple[PythonPoint, RedisPoint]) -> None:
         self.random = Random(seed)
+        self.ids = RequestIds(self.random)
         self.points = points
         self.now_us = START_US
         moving = kind if ALGORITHMS[kind].adaptive else Algorithm.TOKEN_BUCKET
@@ -120,7 +121,7 @@ class World:
         )
 
     def both(self, name: str, *arguments: object) -> object:
-        ours, theirs = (getattr(point, name)(self.now_us, *arguments) for point in self.points)
+        ours, theirs = (told(point, name, self.now_us, *arguments) for point in self.points)
         assert theirs == ours, f"{name} {arguments}"
         return ours
 
@@ -152,16 +153,13 @@ class World:
         some = self.random.sample(self.rules, self.random.choice((1, 1, 1, 2, 3)))
         return [rule.call(self.random, self.base) for rule in some]
 
-    def request_id(self) -> str | None:
-        return self.random.choice("xyz") if self.random.random() < 0.1 else None
-
     def check(self) -> None:
         calls = self.calls()
         for _ in range(self.random.choice((1, 1, 4))):
-            self.both("check", calls, self.request_id())
+            self.both("check", calls, self.ids.of_check(calls))
 
     def refund(self) -> None:
-        self.both("refund", self.calls(), self.request_id())
+        self.both("refund", self.calls(), self.ids.of_refund(), self.random.choice((None, 0, 1, 2)))
 
     def write(self) -> None:
         random = self.random

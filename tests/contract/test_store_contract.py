@@ -13,7 +13,7 @@ import pytest
 
 from regional_limiter.model.decision import Reason, ShareKind
 from regional_limiter.model.enforcement import Write
-from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.errors import OtherRequest, StoreUnavailable
 from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate
 from regional_limiter.model.share import ProtocolTimes, floor_of
 from regional_limiter.store.base import AgentStore, BucketCall, CheckStore, NodeBeat, RuleTotals, Sharing
@@ -155,6 +155,21 @@ async def test_the_same_request_is_charged_once_and_given_back_once(store: Store
     assert [await remaining(store, call) for call in calls] == [8] * 5
 
 
+async def test_a_request_that_asks_for_something_else_is_refused_and_charged_nothing(store: Store) -> None:
+    calls = [bucket(10, cost=2), window(10, cost=2)]
+    await store.check(calls, "r1")
+    cheaper = [replace(calls[0], cost=1), calls[1]]
+    for other in (cheaper, [replace(call, cost=0) for call in calls], calls[:1], [bucket(10)], calls[::-1]):
+        with pytest.raises(OtherRequest, match="request_id"):
+            await store.check(other, "r1")
+    assert [await remaining(store, call) for call in calls] == [8, 8]
+    assert all(
+        verdict.replayed for verdict in await store.check([replace(call, capacity=9) for call in calls], "r1")
+    )
+    await store.refund(calls, "r1")
+    assert [verdict.remaining for verdict in await store.check(cheaper, "r1")] == [9, 8]
+
+
 async def test_a_slot_is_its_holders_until_it_is_given_back_or_its_lease_ends(store: Store) -> None:
     call = slots(2)
     second = replace(call, holder="b")
@@ -171,6 +186,26 @@ async def test_a_slot_is_its_holders_until_it_is_given_back_or_its_lease_ends(st
     await asyncio.sleep(0.06)
     assert (await store.check([replace(short, holder="b")]))[0].allowed
     assert await store.renew([short, replace(short, key=call.key, holder="b")]) == [False, False]
+
+
+async def test_a_release_frees_one_holders_slots_once_and_forgets_what_the_request_was_told(store: Store) -> None:
+    mine, tokens = replace(slots(2, cost=2), holder="r1"), bucket(10)
+    assert all(verdict.allowed for verdict in await store.check([tokens, mine], "r1"))
+    assert await store.release([tokens, replace(mine, cost=1)], "r1") == [False, True]
+    assert await store.release([tokens, replace(mine, cost=1)], "r1") == [False, False]
+    assert await remaining(store, mine) == 2
+    assert await remaining(store, tokens) == 9
+    assert (await store.check([replace(mine, holder="other", cost=1)]))[0].allowed
+    assert not (await store.check([tokens, mine], "r1"))[1].allowed
+
+
+@pytest.mark.parametrize("make", [sliding, logged, slots])
+async def test_a_bucket_that_is_dropped_is_as_new(store: Store, make: type) -> None:
+    call = make(2, cost=2)
+    await store.check([call])
+    await store.drop(call)
+    assert await remaining(store, call) == 2
+    await store.drop(call)
 
 
 async def test_only_leases_can_be_renewed(store: Store) -> None:

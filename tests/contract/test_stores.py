@@ -149,7 +149,28 @@ async def test_a_request_that_keeps_a_part_of_its_charge_is_not_charged_again(st
 async def test_an_answer_given_again_says_so(store: Store) -> None:
     for call in (bucket("again", cost=3), bucket("again-denied", capacity=1, cost=3)):
         first, second = [(await store.check([call], "r1"))[0] for _ in range(2)]
-        assert (first.replayed, second) == (False, replace(first, replayed=True))
+        assert (first.replayed, second) == (False, replace(first, replayed=True, turn=1))
+
+
+async def test_a_charge_that_was_in_vain_is_the_next_turns_once_the_request_has_come_again(store: Store) -> None:
+    call, gone = bucket("turns", cost=6), bucket("turns", cost=0)
+    first, second = [(await store.check([call], "r1"))[0] for _ in range(2)]
+    assert (first.turn, second.turn) == (0, 1)
+    await store.refund([call], "r1", first.turn)
+    assert await left(store, gone) == 4
+    for _ in range(2):
+        await store.refund([call], "r1", second.turn)
+        assert await left(store, gone) == 10
+    # Decided anew it is another turn, which what is still under way of the first two does not touch.
+    (third,) = await store.check([call], "r1")
+    assert (third.replayed, third.turn) == (False, 2)
+    for late in (first, second):
+        await store.refund([call], "r1", late.turn)
+    assert await left(store, gone) == 4
+    await store.refund([call], "r1")
+    assert await left(store, gone) == 10
+    await store.refund([call], "unknown", 0)
+    assert await left(store, gone) == 10
 
 
 # ---- token leases

@@ -17,7 +17,7 @@ from regional_limiter.model.decision import Reason, Verdict
 from regional_limiter.model.rule import Algorithm
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes
 from regional_limiter.store.base import BucketCall, Sharing
-from tests.contract.points import PythonPoint, RedisPoint
+from tests.contract.points import PythonPoint, RedisPoint, RequestIds, told
 from tests.contract.redis_server import RedisServer
 
 START_US = 20_000 * 86_400_000_000
@@ -44,6 +44,7 @@ class Walk:
 
     def __init__(self, algorithm: Algorithm, seed: int, points: tuple[PythonPoint, RedisPoint]) -> None:
         self.random = Random(f"{algorithm} {seed}")
+        self.ids = RequestIds(self.random)
         self.algorithm = algorithm
         self.points = points
         self.now_us = START_US + self.random.randrange(10**9)
@@ -87,7 +88,7 @@ class Walk:
         )
 
     def both(self, name: str, *arguments: object) -> object:
-        ours, theirs = (getattr(point, name)(self.now_us, *arguments) for point in self.points)
+        ours, theirs = (told(point, name, self.now_us, *arguments) for point in self.points)
         assert theirs == ours, f"{name} {arguments}"
         return ours
 
@@ -101,11 +102,14 @@ class Walk:
         elif turn < 0.03:
             self.base = random.choice((0, 1, 2000, 3333, 5000, 10_000))
         elif turn < 0.12:
-            self.both("refund", [self.call()], self.request_id())
+            self.both("refund", [self.call()], self.ids.of_refund(), self.random.choice((None, 0, 1, 2)))
         elif turn < 0.2 and self.algorithm is CONCURRENCY:
             self.both("renew", [self.call()])
+        elif turn < 0.25 and self.algorithm is CONCURRENCY:
+            self.both("release", [self.call(1)], random.choice("xyz"))
         else:
             self.check()
+            self.points[0].purge(self.now_us)  # a check may have let time pass
         ours, theirs = (point.states(self.now_us) for point in self.points)
         assert theirs == ours
         assert all(ends_ms > self.now_us // 1000 for _, ends_ms in ours.values())
@@ -118,9 +122,6 @@ class Walk:
         elif random.random() < 0.01:
             self.now_us -= 1000 * random.choice(STEPS_BACK_MS)
 
-    def request_id(self) -> str | None:
-        return self.random.choice("xyz") if self.random.random() < 0.1 else None
-
     def check(self) -> None:
         calls = [self.call()]
         if self.random.random() < 0.1:
@@ -128,9 +129,9 @@ class Walk:
             calls.append(beside)
         # As many at once as leave more than one call trims.
         for _ in range(self.random.choice((1, 1, 1, 2, 6, 40) if self.numbers["capacity"] > 20 else (1, 1, 3))):
-            verdicts = self.both("check", calls, self.request_id())
-            assert isinstance(verdicts, list)
-            self.look(calls[0], verdicts[0])
+            verdicts = self.both("check", calls, self.ids.of_check(calls))
+            if isinstance(verdicts, list):
+                self.look(calls[0], verdicts[0])
             if self.random.random() < 0.7:
                 self.now_us += 1000
 

@@ -12,7 +12,7 @@ import yaml
 from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall, Sharing
-from tests.contract.points import Point, PythonPoint, RedisPoint
+from tests.contract.points import OTHER_REQUEST, Point, PythonPoint, RedisPoint, told
 from tests.contract.redis_server import RedisServer
 
 START_MS = 20_000 * 86_400_000
@@ -94,10 +94,16 @@ def take(point: Point, case: dict[str, Any], step: dict[str, Any], at: float, li
     if "refund" in step:
         point.refund(now_us, calls, step.get("request"))
         return []
-    answers = [point.check(now_us, calls, step.get("request")) for _ in range(step.get("times", 1))]
+    answers = [told(point, "check", now_us, calls, step.get("request")) for _ in range(step.get("times", 1))]
     if "stored" in step:
         assert len(point.states(now_us)) == step["stored"]
     return answers
+
+
+def letter_of(answer: Any) -> str:
+    if answer == OTHER_REQUEST:
+        return "R"
+    return "A" if all(verdict.allowed for verdict in answer) else "D"
 
 
 @pytest.mark.parametrize(("case", "kind"), CASES)
@@ -112,7 +118,7 @@ def test_golden(point: Point, case: dict[str, Any], kind: Algorithm | None) -> N
         said = ""
         for place, at in enumerate(times):
             answers = take(point, case, step, at, limits)
-            said += "".join("A" if all(verdict.allowed for verdict in answer) else "D" for answer in answers)
+            said += "".join(map(letter_of, answers))
             for field in OF_THE_LAST:
                 if field in step:
                     expected = step[field][place] if isinstance(step[field], list) else step[field]

@@ -49,6 +49,8 @@ class FakeStore:
     default: Outcome = field(default_factory=allow)
     checks: list[tuple[list[BucketCall], str | None]] = field(default_factory=list)
     refunds: list[tuple[list[BucketCall], str | None]] = field(default_factory=list)
+    releases: list[tuple[list[BucketCall], str]] = field(default_factory=list)
+    drops: list[BucketCall] = field(default_factory=list)
     leases: list[tuple[BucketCall, int, tuple[ReturnedLease, ...]]] = field(default_factory=list)
     leased: TokenLease | StoreUnavailable = NO_LEASE
     offers: list[tuple[str, dict[str, int]]] = field(default_factory=list)
@@ -79,10 +81,26 @@ class FakeStore:
             verdicts.append(outcome)
         return verdicts
 
-    async def refund(self, calls: Sequence[BucketCall], request_id: str | None = None) -> None:
+    async def refund(
+        self, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None
+    ) -> None:
         self.refunds.append((list(calls), request_id))
         if self.refund_error is not None:
             raise self.refund_error
+
+    async def renew(self, calls: Sequence[BucketCall]) -> list[bool]:
+        if self.refund_error is not None:
+            raise self.refund_error
+        return [True] * len(calls)
+
+    async def release(self, calls: Sequence[BucketCall], request_id: str) -> list[bool]:
+        self.releases.append((list(calls), request_id))
+        if self.refund_error is not None:
+            raise self.refund_error
+        return [bool(call.holder) for call in calls]
+
+    async def drop(self, call: BucketCall) -> None:
+        self.drops.append(call)
 
     async def ttl_ms(self, call: BucketCall) -> int | None:
         if self.refund_error is not None:

@@ -143,7 +143,7 @@ def test_nothing_is_kept_when_it_is_full_again_or_over(kind: str, actions: Actio
 def test_a_request_is_charged_once_and_given_back_once(kind: str) -> None:
     point, call, now_us = MemoryPoint(ProtocolTimes()), CALLS[kind], START_MS * 1000
     first, again = (point.check(now_us, [replace(call, cost=4)], "r")[0] for _ in range(2))
-    assert again == replace(first, replayed=True)
+    assert again == replace(first, replayed=True, turn=1)
     assert point.check(now_us, [replace(call, cost=0)])[0].remaining == 6
     for _ in range(2):
         point.refund(now_us, [replace(call, cost=9)], "r")

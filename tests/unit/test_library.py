@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -59,9 +60,13 @@ def test_a_check_travels_as_keys_and_decimal_strings() -> None:
     assert all(key.startswith(b"rl:{t}:") for key in keys)
 
 
-def test_records_of_other_requests_and_other_buckets_never_meet() -> None:
+def test_a_tag_has_one_record_a_request_which_tells_what_was_asked() -> None:
     other = BucketCall("rl:{t}:d/r:v", Algorithm.TOKEN_BUCKET, 20, Rate(1, 100), None, 3)
-    assert len({wire.record_key(calls, r) for calls in ([CALL], [other], [CALL, other]) for r in ("a", "b")}) == 6
+    asked = ([CALL], [other], [CALL, other], [replace(CALL, cost=4)])
+    assert len({wire.record_key(calls, r) for calls in asked for r in ("a", "b")}) == 2
+    assert len({wire.asked_digest(calls) for calls in asked}) == 4
+    assert wire.asked_digest([replace(CALL, capacity=7)]) == wire.asked_digest([CALL])
+    assert {wire.encode_check(calls, "a")[1][-1] for calls in asked} == set(map(wire.asked_digest, asked))
     assert len({wire.charge_key(call, r) for call in (CALL, other) for r in ("a", "b")}) == 4
 
 

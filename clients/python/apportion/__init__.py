@@ -8,7 +8,15 @@
         ...  # answer.retry_after_ms tells when it is worth asking again, None: never
 
 Many at once: ``limiter.check_batch([Check("user:42", "GET /x"), Check("user:43", "GET /x")])``.  ``AsyncClient`` is
-the same with ``await``.  Errors:
+the same with ``await``.
+
+Work that only so many may do at once holds a slot meanwhile, and renews its lease if it takes long:
+
+    with limiter.acquire("user:42", "POST /renderings") as lease:
+        if lease.allowed:
+            ...  # lease.renew() before lease.answer.lease_ms are over; False: somebody else may have the slot
+
+Errors:
 
 ApportionError
 +-- InvalidRequest    the caller erred: the request was refused, ``problem`` says which field (never retried)
@@ -16,15 +24,18 @@ ApportionError
 """
 
 from apportion._client import AsyncClient, Client
+from apportion._leases import AsyncLease, Lease
 from apportion._types import Answer, ApportionError, Check, InvalidRequest, NoAnswer, OnNoAnswer
 
 __all__ = [
     "Answer",
     "ApportionError",
     "AsyncClient",
+    "AsyncLease",
     "Check",
     "Client",
     "InvalidRequest",
+    "Lease",
     "NoAnswer",
     "OnNoAnswer",
 ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 import httpx
 
+from apportion._leases import AsyncLease, Lease
 from apportion._types import Answer, Check, InvalidRequest, NoAnswer, OnNoAnswer
 
 DEFAULT_TIMEOUT_S: Final = 0.1
@@ -41,6 +43,15 @@ class _Base:
         if request_id is not None:
             body["request_id"] = request_id
         return body
+
+    def _lease(
+        self, client_key: str, resource: str, attributes: Mapping[str, str] | None, lease_id: str | None
+    ) -> _Json:
+        """What names a lease.  The id is made here, so that it can be released whether or not an answer comes."""
+        lease = self._body(client_key, resource, 0, attributes, None)
+        del lease["cost"]
+        lease["lease_id"] = secrets.token_hex(16) if lease_id is None else lease_id
+        return lease
 
     def _batch(self, checks: Sequence[Check]) -> _Json:
         return {
@@ -109,6 +120,9 @@ def _answer(document: _Json) -> Answer:
         reset_after_ms=document.get("reset_after_ms") or 0,
         rule=document.get("rule"),
         degraded=bool(document.get("degraded")),
+        wait_ms=document.get("wait_ms") or 0,
+        lease_id=document.get("lease_id") if document.get("lease_ms") else None,
+        lease_ms=document.get("lease_ms"),
     )
 
 
@@ -186,6 +200,27 @@ class Client(_Base):
     ) -> None:
         """Give back what a check took.  Raises InvalidRequest, and NoAnswer: it may or may not have happened."""
         self._send("POST", "/v1/refund", json=self._body(client_key, resource, cost, attributes, request_id))
+
+    def acquire(
+        self,
+        client_key: str,
+        resource: str,
+        *,
+        cost: int = 1,
+        attributes: Mapping[str, str] | None = None,
+        lease_id: str | None = None,
+    ) -> Lease:
+        """Take slots of every concurrency rule that this meets, and charge its other rules: all or none.
+
+        Under a ``lease_id`` that already holds slots they are renewed, and no second one is taken; by default it is
+        new.  A denied acquisition is a lease too, whose ``allowed`` is False.  Raises InvalidRequest.
+        """
+        lease = self._lease(client_key, resource, attributes, lease_id)
+        try:
+            answer = _answer(self._send("POST", "/v1/acquire", json={**lease, "cost": cost}))
+        except NoAnswer as cause:
+            answer = self._missing(cause)
+        return Lease(answer, lease, self._send)
 
     def _send(self, method: str, path: str, **content: Any) -> _Json:
         try:
@@ -273,6 +308,27 @@ class AsyncClient(_Base):
         """Give back what a check took.  Raises InvalidRequest, and NoAnswer: it may or may not have happened."""
         body = self._body(client_key, resource, cost, attributes, request_id)
         await self._send("POST", "/v1/refund", json=body)
+
+    async def acquire(
+        self,
+        client_key: str,
+        resource: str,
+        *,
+        cost: int = 1,
+        attributes: Mapping[str, str] | None = None,
+        lease_id: str | None = None,
+    ) -> AsyncLease:
+        """Take slots of every concurrency rule that this meets, and charge its other rules: all or none.
+
+        Under a ``lease_id`` that already holds slots they are renewed, and no second one is taken; by default it is
+        new.  A denied acquisition is a lease too, whose ``allowed`` is False.  Raises InvalidRequest.
+        """
+        lease = self._lease(client_key, resource, attributes, lease_id)
+        try:
+            answer = _answer(await self._send("POST", "/v1/acquire", json={**lease, "cost": cost}))
+        except NoAnswer as cause:
+            answer = self._missing(cause)
+        return AsyncLease(answer, lease, self._send)
 
     async def _send(self, method: str, path: str, **content: Any) -> _Json:
         try:

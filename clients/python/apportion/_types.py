@@ -44,7 +44,9 @@ class Answer:
 
     ``limit`` and ``remaining`` are None when no rule matched.  ``retry_after_ms`` is 0 when allowed, None when
     waiting does not help.  ``decided`` False: nobody answered, and ``on_no_answer`` decided (``reason``
-    ``no_answer``).  ``degraded``: answered without the region's store, or at the floor.
+    ``no_answer``).  ``degraded``: answered without the region's store, or at the floor.  ``wait_ms``: how long a
+    queue wants an allowed request to be held back.  ``lease_id``: under which name slots are held, for
+    ``lease_ms``; None: none are.
     """
 
     allowed: bool
@@ -56,3 +58,6 @@ class Answer:
     rule: str | None = None
     degraded: bool = False
     decided: bool = True
+    wait_ms: int = 0
+    lease_id: str | None = None
+    lease_ms: int | None = None

@@ -10,16 +10,21 @@
 --   calendar: four edges in ms), 3 GCRA (as 1), 4 leaky bucket (as 1, queue), 5 sliding window by two counts and 6 by
 --   a log (window_ms), 7 concurrency (lease_ms); sharing 0 whole, 1 static, 2 adaptive.  It is the same for every
 --   call of a rule (of a calendar: until the next edge), so it is parsed once and remembered.
--- VERDICT is nine integers: allowed (0 no, 1 yes; 2 more in an answer that is given again), reason (0 ok, 1 limited,
+-- VERDICT is nine integers: allowed (0 no, 1 yes; 2 more in an answer that is given again; 4 more for each TURN), reason (0 ok, 1 limited,
 --   2 exceeds_capacity, 3 zero_limit), remaining, wait in ms (denied: until it is worth to ask again, -1 never;
 --   allowed: until it is this request's turn), reset_after_ms, share, share kind (0 whole, 1 lease, 2 base, 3 floor),
 --   session left in us, consent left in us.
 -- HOLDER: who takes or gives back (12 bytes), one for each rule of a kind that has holders, in their order.
 --
--- check          keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER..   -> VERDICT x n
--- refund         keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER..
---                                                                  -> given back, remaining (x n)
+-- check          keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER.. [, ASKED]
+--                                                                  -> VERDICT x n, or -1: RECORD is of a request that
+--                                                                  asked for something else, and nothing was done
+-- refund         keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER.. [, ASKED, TURN]
+--                                                                  -> given back, remaining (x n); nothing if the
+--                                                                  request has had another turn since (TURN -: any)
 -- renew          keys BUCKET x n   args n, (cost, LIMIT) x n, HOLDER..     -> whether still held (x n)
+-- release        keys BUCKET x n, RECORD, CHARGE x n      args n, (cost, LIMIT) x n, HOLDER.., ASKED
+--                                                                  -> whether anything was held (x n)
 -- lease          keys BUCKET                            args LIMIT, want, (edge_ms, tokens, unspent)..
 --                                                                  -> tokens, edge_ms, ends_in_us, credited,
 --                                                                  remaining, reset_after_ms, share, share kind,
@@ -38,7 +43,7 @@
 --
 -- The error @OTHER_WINDOWS@ <TIME in ms>: the edges that a call has brought are not around this clock.  Nothing was done.
 --
--- RECORD holds a check's answer for 60 s, CHARGE what of its cost may still be given back ("cost window": into the
+-- RECORD holds a check's answer for 60 s behind ASKED (a digest of its buckets and costs, @ASKED_BYTES@ bytes), CHARGE what of its cost may still be given back ("cost window": into the
 -- window of that number only); both carry the hash tag of the buckets.  A kind
 -- with windows stores each under BUCKET:<which window>, in the same slot.
 
@@ -51,7 +56,7 @@ local DEMAND_MAX, DEMAND_A_REPLY, BEATS_MAX, BEAT_YOUNG_US =
 local LIMITS_REMEMBERED = 4096
 local RETRY_FOR_LARGER_SHARE_MS, SHARE_ZERO_RESET_MS = @RETRY_FOR_LARGER_SHARE_MS@, @SHARE_ZERO_RESET_MS@
 local STEP_KEPT_MS, REBASE_EVERY_MS, RECORD_MS = @STEP_KEPT_MS@, @REBASE_EVERY_MS@, @RECORD_MS@
-local EXACT = @EXACT@
+local EXACT, ASKED_BYTES = @EXACT@, @ASKED_BYTES@
 
 -- A library sees no standard function while it loads: the first call sets these.
 local floor, ceil, abs, max, min, pack, unpack_fields, byte, tonumber, pairs

@@ -8,6 +8,7 @@
 --   window(p, ms)                 (if the kind has it) -> which window ms lies in: a refund reaches no other
 --   reaches(p, window, now)       (if the kind has it) -> instead: whether a refund now reaches a charge of that window
 --   renew(s, p, key, ms)          (if the kind has leases) -> whether s.holder still has one, renewed.  Writes
+--   release(s, p, key, ms)        (if the kind has leases) -> whether s.holder had one, which is over now.  Writes
 -- and of flags: adaptive (follows a moving share), holder (each call has one more argument).
 local kinds = {}
 

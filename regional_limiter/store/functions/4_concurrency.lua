@@ -113,16 +113,26 @@ function concurrency.finish(s, p, charge)
   return max(0, p.part - s.used), wait, reset
 end
 
+local function free_slots(s)
+  local gone = {}
+  for number = 0, s.mine - 1 do gone[number + 1] = slot(s, number) end
+  redis.call('ZREM', s.key, unpack(gone))
+  s.used = s.used - s.mine
+  store_heads(s)
+end
+
 function concurrency.give_back(s, p, key, cost, ms)
   look_at_slots(s, p, key, ms)
-  if cost > 0 and s.mine > 0 then
-    local gone = {}
-    for number = 0, s.mine - 1 do gone[number + 1] = slot(s, number) end
-    redis.call('ZREM', s.key, unpack(gone))
-    s.used = s.used - s.mine
-    store_heads(s)
-  end
+  if cost > 0 and s.mine > 0 then free_slots(s) end
   return max(0, p.part - s.used)
+end
+
+-- -> whether the holder held anything that is free now
+function concurrency.release(s, p, key, ms)
+  look_at_slots(s, p, key, ms)
+  if s.mine == 0 then return false end
+  free_slots(s)
+  return true
 end
 
 -- -> whether the holder still held what it has a new lease for now

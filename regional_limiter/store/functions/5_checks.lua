@@ -35,15 +35,31 @@ local function examine(i, key, cost, p, t, ms, holder)
   return s.reason == OK
 end
 
+-- A record's value is ASKED and what was answered, the last number of which is its TURN; or a TURN alone, once nothing
+-- of its charge is left: the same request must not be allowed again by what is remembered of it, but be decided anew.
+local function turn_of(answer)
+  if #answer < ASKED_BYTES then return tonumber(answer), nil end
+  local stored = cmsgpack.unpack(answer:sub(ASKED_BYTES + 1))
+  return stored[#stored], stored
+end
+
+local function forget(record)
+  local answer = redis.call('GET', record)
+  if answer then redis.call('SET', record, (turn_of(answer)), 'PX', RECORD_MS) end
+end
+
 -- The same answer again; the share is told as of now, because nodes act on its time left.
-local function replay(record, keys, args, t)
-  local stored = cmsgpack.unpack(record)
+local function replay(record, answer, keys, args, t)
+  local turn, stored = turn_of(answer)
+  turn = turn + 1
+  stored[#stored] = turn
+  redis.call('SET', record, answer:sub(1, ASKED_BYTES) .. cmsgpack.pack(stored), 'KEEPTTL')
   local reply = {}
   for i = 1, tonumber(args[1]) do
     local p, s, n, from = limit_of(args[2 * i + 1]), {}, 9 * (i - 1), 5 * (i - 1)
     share_for(s, p, keys[i], t)
     for f = 1, 5 do reply[n + f] = stored[from + f] end
-    reply[n + 1] = reply[n + 1] + 2
+    reply[n + 1] = reply[n + 1] + 2 + 4 * turn
     reply[n + 6], reply[n + 7], reply[n + 8], reply[n + 9] = s.share, s.kind, s.session_left, s.consent_left
   end
   return reply
@@ -53,10 +69,14 @@ local function check(keys, args)
   local t = enter(args)
   local ms = floor(t / 1000)
   local rules = tonumber(args[1])
-  local record = keys[rules + 1]
+  local record, turn = keys[rules + 1], 0
   if record then
     local answer = redis.call('GET', record)
-    if answer then return replay(answer, keys, args, t) end
+    if answer and #answer >= ASKED_BYTES then
+      if answer:sub(1, ASKED_BYTES) ~= args[#args] then return {-1} end
+      return replay(record, answer, keys, args, t)
+    end
+    if answer then turn = turn_of(answer) + 1 end
   end
   local everyone, costly, more = true, false, 2 * rules + 1
   for i = 1, rules do
@@ -79,11 +99,15 @@ local function check(keys, args)
     reply[n + 6], reply[n + 7], reply[n + 8], reply[n + 9] = s.share, s.kind, s.session_left, s.consent_left
     if record and costly then
       for f = 1, 5 do stored[5 * (i - 1) + f] = reply[n + f] end
+      reply[n + 1] = reply[n + 1] + 4 * turn
       local charged = (charge and s.cost or 0) .. ' ' .. (p.kind.window and p.kind.window(p, ms) or 0)
       redis.call('SET', keys[rules + 1 + i], charged, 'PX', RECORD_MS)
     end
   end
-  if record and costly then redis.call('SET', record, cmsgpack.pack(stored), 'PX', RECORD_MS) end
+  if record and costly then
+    stored[5 * rules + 1] = turn
+    redis.call('SET', record, args[#args] .. cmsgpack.pack(stored), 'PX', RECORD_MS)
+  end
   return reply
 end
 
@@ -94,6 +118,11 @@ local function refund(keys, args)
   local ms = floor(t / 1000)
   local rules = tonumber(args[1])
   local record = keys[rules + 1]
+  local turn = record and tonumber(args[#args])
+  if turn then
+    local answer = redis.call('GET', record)
+    if not answer or #answer < ASKED_BYTES or turn_of(answer) ~= turn then return {} end
+  end
   local reply, s, windows, more = {}, {}, {}, 2 * rules + 1
   -- First, since it may find that the call cannot be decided: nothing is written by then.
   for i = 1, rules do
@@ -126,8 +155,7 @@ local function refund(keys, args)
     share_for(s, p, keys[i], t)
     reply[2 * i - 1], reply[2 * i] = cost, p.kind.give_back(s, p, keys[i], cost, ms)
   end
-  -- Nothing of its charge is left: the same request must not be allowed again by what is remembered of it.
-  if some_back and not some_kept then redis.call('DEL', record) end
+  if some_back and not some_kept then forget(record) end
   return reply
 end
 
@@ -146,5 +174,25 @@ local function renew(keys, args)
     s.holder = args[2 * rules + 1 + i]
     reply[i] = p.kind.renew(s, p, keys[i], ms) and 1 or 0
   end
+  return reply
+end
+
+-- ---------------------------------------------------------------- release
+
+local function release(keys, args)
+  local t = enter(args) -- before anything else: it brings the standard functions
+  local ms = floor(t / 1000)
+  local rules = tonumber(args[1])
+  local reply, s, more = {}, {}, 2 * rules + 1
+  for i = 1, rules do
+    local p = limit_of(args[2 * i + 1])
+    reply[i] = 0
+    if p.kind.holder then
+      more = more + 1
+      s.holder = args[more]
+      if p.kind.release(s, p, keys[i], ms) then reply[i] = 1 end
+    end
+  end
+  forget(keys[rules + 1])
   return reply
 end

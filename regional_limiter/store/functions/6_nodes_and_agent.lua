@@ -206,6 +206,7 @@ end
 register('check', check, {})
 register('refund', refund, {'allow-oom'})
 register('renew', renew, {'allow-oom'})
+register('release', release, {'allow-oom'})
 register('lease', lease, {'allow-oom'})
 register('touch', touch, {'allow-oom'})
 register('offer', offer, {'allow-oom'})

@@ -61,6 +61,9 @@ class FakeLimiter:
     peeks: list[Check] = field(default_factory=list)
     refunds: list[Check] = field(default_factory=list)
     resets: list[Check] = field(default_factory=list)
+    renewals: list[Check] = field(default_factory=list)
+    releases: list[Check] = field(default_factory=list)
+    held: bool = True
     shards: tuple[ShardStatus, ...] = (ShardStatus("127.0.0.1:7001/1", "closed"),)
     degraded: dict[str, int] = field(default_factory=dict)
     refused_domains: dict[str, str] = field(default_factory=dict)
@@ -77,6 +80,18 @@ class FakeLimiter:
         self.refunds.append(check)
         if self.refund_error is not None:
             raise self.refund_error
+
+    async def renew(self, check: Check) -> bool:
+        self.renewals.append(check)
+        if self.refund_error is not None:
+            raise self.refund_error
+        return self.held
+
+    async def release(self, check: Check) -> bool:
+        self.releases.append(check)
+        if self.refund_error is not None:
+            raise self.refund_error
+        return self.held
 
     def submit(self, check: Check, done: Done) -> None:
         """Answers before it returns; an error that callers foresee is raised, any other one is told."""

@@ -252,7 +252,7 @@ async def test_the_node_tells_its_own_view() -> None:
 
 async def test_the_documentation_names_the_routes_that_fastapi_never_sees() -> None:
     document = (await call(node_of(FakeLimiter()), "GET", "/openapi.json")).json()
-    raw = {"check", "check:batch", "peek", "refund", "reset", "inspect", "node"}
+    raw = {"check", "check:batch", "peek", "refund", "reset", "inspect", "node", "acquire", "renew", "release"}
     assert {"/livez", "/readyz", *(f"/v1/{name}" for name in raw)} <= set(document["paths"])
     named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
     assert named <= set(document["components"]["schemas"])

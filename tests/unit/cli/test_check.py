@@ -92,6 +92,11 @@ def test_the_two_causes_of_degraded_are_told_apart(
     assert words in run()[1]
 
 
+def test_a_turn_to_wait_for_and_slots_to_release_are_told(node: dict[str, Any]) -> None:
+    node["body"] = {**ANSWER, "wait_ms": 250, "lease_id": "a1", "lease_ms": 30_000}
+    assert run()[1].startswith("allowed\nits turn is in 250 ms\nholds its slots for 30000 ms as a1\n")
+
+
 def test_denied_is_1(node: dict[str, Any]) -> None:
     node["body"] = {**ANSWER, "allowed": False, "reason": "limited", "retry_after_ms": 334, "verdicts": []}
     code, out, _ = run()

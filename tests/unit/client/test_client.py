@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -180,3 +181,69 @@ def test_a_batch_without_an_answer_is_what_the_client_was_told_to_make_of_it() -
         assert [answer.decided for answer in client.check_batch(checks)] == [False] * 3  # type: ignore[union-attr]
     with blocking(refuses, on_no_answer="raise") as client, pytest.raises(NoAnswer):
         client.check_batch(checks)
+
+
+HELD = replace(answer_of(rule_verdict()), lease_id="a", lease_ms=30_000)
+
+
+async def test_a_lease_is_released_once_at_the_end_of_its_block() -> None:
+    limiter = FakeLimiter(HELD)
+    async with of_node(node_of(limiter), domain="shop") as client:
+        async with await client.acquire(
+            "u:1", "GET /x", cost=2, attributes={"tier": "free"}, lease_id="a"
+        ) as lease:
+            assert (lease.allowed, lease.lease_id, lease.answer.lease_ms) == (True, "a", 30_000)
+            assert await lease.renew()
+            assert limiter.releases == []
+        assert len(limiter.releases) == 1
+        async with await client.acquire("u:1", "GET /x") as lease:
+            assert await lease.release()
+    assert [check.cost for check in limiter.checks] == [2, 1]
+    taken = limiter.checks[0]
+    assert limiter.renewals[0] == limiter.releases[0] == replace(taken, cost=0)
+    assert (taken.domain, taken.lease_id) == ("shop", "a")
+    assert len(limiter.releases) == 2
+    assert limiter.releases[1].lease_id == limiter.checks[1].lease_id not in (None, "a")
+
+
+async def test_a_denied_acquisition_has_nothing_to_release() -> None:
+    limiter = FakeLimiter(answer_of(rule_verdict(allowed=False)))
+    async with of_node(node_of(limiter)) as client, await client.acquire("u:1", "GET /x") as lease:
+        assert (lease.allowed, lease.answer.lease_id) == (False, None)
+    assert limiter.releases == []
+
+
+@pytest.mark.parametrize("choice", ["allow", "deny"])
+def test_what_may_have_been_taken_without_an_answer_is_released_and_its_loss_is_no_error(choice: Any) -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append((request.url.path, json.loads(request.content)["lease_id"]))
+        return times_out(request)
+
+    with blocking(handler, on_no_answer=choice) as client:
+        with client.acquire("u", "r") as lease:
+            assert (lease.allowed, lease.answer.decided) == (choice == "allow", False)
+            with pytest.raises(NoAnswer):
+                lease.renew()
+        with pytest.raises(NoAnswer):
+            lease.release()
+    assert asked == [(f"/v1/{path}", lease.lease_id) for path in ("acquire", "renew", "release", "release")]
+
+
+def test_a_lease_that_is_over_says_so_and_a_refusal_is_raised() -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        told = {"acquire": {"allowed": True, "lease_id": "a", "lease_ms": 5}, "renew": {"held": False}}
+        document = told.get(request.url.path.removeprefix("/v1/"))
+        return httpx.Response(401, json={}) if document is None else httpx.Response(200, json=document)
+
+    with blocking(handler) as client:
+        lease = client.acquire("u", "r", lease_id="a")
+        assert not lease.renew()
+        with pytest.raises(InvalidRequest):
+            lease.release()
+
+
+def test_a_queues_wait_is_told() -> None:
+    with blocking(lambda request: httpx.Response(200, json={"allowed": True, "wait_ms": 250})) as client:
+        assert client.check("u", "r").wait_ms == 250
