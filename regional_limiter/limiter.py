@@ -21,7 +21,7 @@ from typing import Any, Final
 from regional_limiter import engine
 from regional_limiter.algorithms.token_lease import may_lease as may_lease_from
 from regional_limiter.denials import Denials
-from regional_limiter.fallback import Fallback, Unanswered
+from regional_limiter.fallback import Fallback, Unanswered, shed
 from regional_limiter.heartbeat import Heartbeat
 from regional_limiter.leasing import Leasing
 from regional_limiter.model.decision import MAX_COST, Answer, Check, RuleVerdict, ShareKind, Verdict
@@ -73,7 +73,8 @@ class ShardStatus:
 
 @dataclass(frozen=True, slots=True)
 class LimiterStatus:
-    """What a node tells of itself.  ``degraded``: degraded decisions, by cause ("floor": by the store).
+    """What a node tells of itself.  ``degraded``: degraded decisions, by cause ("floor": by the store; "shed": the
+    store was not asked, since it was asked too much).
     Versions: -1 unknown.
 
     ``refused_domains``: domain -> why its newest rules are not in force here.  ``leases``: tokens taken ahead.
@@ -324,6 +325,11 @@ class Limiter:
         alone = cost > 0 and request_id is None and len(calls) == 1
         if alone and (denial := self._denials.verdict(calls[0], asked_us)) is not None:
             done(self._answer(plan, cost, calls, [denial]))
+            return
+        if plan.may_be_shed and any(map(self._submitting.is_crowded, asking.prepared)):
+            self._count_degraded("shed")
+            told = [shed(call, step.rule.shed) for call, step in zip(calls, plan.steps, strict=True)]
+            done(self._answer(plan, cost, calls, told))
             return
         if len(asking.prepared) == 1:
 

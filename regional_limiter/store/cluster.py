@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 from regional_limiter.model.errors import OtherWindows, StoreUnavailable
+from regional_limiter.store.base import CROWDED_FROM
 from regional_limiter.store.breaker import Breaker
 from regional_limiter.store.connection import ConnectionOptions, ReplyError, Server, pack
 from regional_limiter.store.library import OTHER_WINDOWS
@@ -138,6 +139,13 @@ class Cluster:
             raise StoreUnavailable("slot_unserved", may_have_run=False)
         return address
 
+    def is_crowded(self, slot: int) -> bool:
+        """Whether the calls for ``slot`` that wait now are more than three quarters of what may wait."""
+        server = self._servers.get(self._owners[slot])
+        if server is None:
+            return len(self._finishing) > CROWDED_FROM * self._options.connection.in_flight_max
+        return server.crowded
+
     # ---- calls
 
     async def call(
@@ -183,6 +191,9 @@ class Cluster:
         address = self._owners[slot]
         server = self._servers.get(address)
         if server is None or not self._known.is_set():
+            if len(self._finishing) >= self._options.connection.in_flight_max:
+                done(StoreUnavailable("queue_full", may_have_run=False))
+                return
             call = self.call(command, slot=slot, attempt_s=attempt_s, whole_s=whole_s, load=load)
             self._finish(call, decode, done)
             return
