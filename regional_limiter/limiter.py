@@ -12,6 +12,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -161,6 +162,7 @@ class Limiter:
         self._demand = Demand()
         self._offering: asyncio.Task[None] | None = None
         self._paying: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
         self._refunding: set[asyncio.Task[None]] = set()
         self._refunds_dropped = 0
         self._degraded: dict[str, int] = {}
@@ -173,12 +175,15 @@ class Limiter:
         self._heart.start()
 
     async def stop(self) -> None:
-        """Deliver what is under way and send the last totals.  The store is its maker's to close."""
+        """Deliver what is under way, pay what is owed and send the last totals.
+
+        The store is its maker's to close.
+        """
         await self._leasing.stop()
-        if self._refunding:
-            await asyncio.wait(self._refunding, timeout=REFUND_WAIT_S)
-        if self._offering is not None:
-            await asyncio.wait([self._offering], timeout=REFUND_WAIT_S)
+        self._stopping.set()
+        last = [task for task in (*self._refunding, self._offering, self._paying) if task is not None]
+        if last:
+            await asyncio.wait(last, timeout=REFUND_WAIT_S)
         await self._heart.stop()
         await self._rules.stop()
         leftover = [task for task in (*self._refunding, self._offering, self._paying) if task is not None]
@@ -565,11 +570,14 @@ class Limiter:
             self._offering = None
 
     async def _pay(self) -> None:
-        """Charge what was decided without the store to its buckets, once they answer."""
+        """Charge what was decided without the store to its buckets, once they answer; a last time when stopped."""
         fallback = self._fallback
         try:
-            while fallback.owes:
-                await asyncio.sleep(PAY_EVERY_S)
+            is_last = False
+            while fallback.owes and not is_last:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PAY_EVERY_S):
+                        is_last = await self._stopping.wait()
                 for call in fallback.owed(time_ns() // 1_000_000, OWED_AT_ONCE):
                     try:
                         await self._store.check([call])
