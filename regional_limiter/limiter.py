@@ -147,8 +147,7 @@ class Limiter:
         self._incarnation = secrets.token_hex(8)
         self._deadline_s = deadline_s
         self._submitting = store if isinstance(store, SubmittingStore) else InTasks(store, deadline_s)
-        directory = state_dir / ("node-" + re.sub(r"[^A-Za-z0-9_.-]", "_", node))
-        self._rules = NodeRules(region, store, directory, self._rules_changed)
+        self._rules = NodeRules(region, store, self.directory_of(state_dir, node), self._rules_changed)
         self._planner = Planner(secret)
         # A little more often than asked for, so that a late turn is still in time.
         self._heart = Heartbeat(store, times.touch_us * 0.9 / 1_000_000, self._beat, self._hear)
@@ -166,6 +165,11 @@ class Limiter:
         self._refunding: set[asyncio.Task[None]] = set()
         self._refunds_dropped = 0
         self._degraded: dict[str, int] = {}
+
+    @staticmethod
+    def directory_of(state_dir: Path, node: str) -> Path:
+        """Where ``node`` keeps its rules and bases (see NodeFiles)."""
+        return state_dir / ("node-" + re.sub(r"[^A-Za-z0-9_.-]", "_", node))
 
     # ---- life
 

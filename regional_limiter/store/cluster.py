@@ -132,6 +132,16 @@ class Cluster:
                 raise StoreUnavailable("no_topology", may_have_run=False) from None
         return self._topology
 
+    async def ready(self, timeout_s: float) -> bool:
+        """Wait until every primary is connected, at most ``timeout_s``."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                topology = await self.known(timeout_s)
+                connected = [self.server(address).ready(timeout_s) for address in topology.primaries]
+                return all(await asyncio.gather(*connected))
+        except (StoreUnavailable, TimeoutError):
+            return False
+
     def owner(self, slot: int) -> str:
         address = self._owners[slot]
         if not address:

@@ -18,7 +18,6 @@ import structlog
 import uvloop
 
 from regional_limiter.limiter import Limiter
-from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.store.redis_cluster import RedisClusterStore
 from services.check_api.app import NodeApp, create_app
 from services.check_api.server import serve_node, settle_collector
@@ -29,6 +28,9 @@ from services.settings import InvalidSettings, load_region
 
 STOP_S = 5
 """What the limiter has to return leases and send its last totals; then the process ends without."""
+
+FIND_REDIS_S = 0.3
+"""So long a node that starts waits for Redis; then it listens without."""
 
 _log = structlog.get_logger("check_api")
 
@@ -105,8 +107,7 @@ async def _start(limiter: Limiter, store: RedisClusterStore, stop: asyncio.Event
 
     async def start() -> None:
         await limiter.start()
-        with contextlib.suppress(StoreUnavailable):
-            await store.points()
+        await store.cluster.ready(FIND_REDIS_S)
 
     starting = asyncio.create_task(start(), name="start")
     stopping = asyncio.create_task(stop.wait(), name="stop")
