@@ -11,6 +11,8 @@ What was allowed here without a call having been sent is owed to the bucket, and
 back (:meth:`Fallback.owed`), as far as it has not refilled in the meantime.  Slots that are held here are asked for
 there, each for its holder and for a whole lease, and not forced upon a limit that is full by then.
 
+A store that is asked too much sheds what may be shed (:func:`shed`): nothing is looked up, charged or owed.
+
 A limit of 0 denies and a cost above the capacity is ``exceeds_capacity`` in every mode.  All verdicts are degraded.
 
 Times: ``now_ms`` is this machine's wall clock (windows are aligned to it), ``now_us`` its steady clock.
@@ -28,7 +30,7 @@ from regional_limiter.algorithms.registry import fixed_share, functions_of
 from regional_limiter.algorithms.token_bucket import fits_exactly
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.keys import rule_of
-from regional_limiter.model.rule import OnStoreFailure, Rate
+from regional_limiter.model.rule import OnStoreFailure, Rate, Shed
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS, floor_of, region_capacity
 from regional_limiter.store.base import BucketCall, Sharing, TokenLease
 
@@ -336,12 +338,28 @@ def _name(call: BucketCall) -> str:
     return f"{call.key}\0{call.holder}" if call.holder else call.key
 
 
-def _without_state(call: BucketCall, mode: OnStoreFailure) -> Verdict | None:
-    """The verdict that needs no bucket, if there is one."""
+def shed(call: BucketCall, told: Shed) -> Verdict:
+    """The verdict of a rule whose check is shed: as the rule has ``told``, but never what no bucket would allow."""
+    if (never := _never(call)) is not None:
+        return never
+    if told is Shed.DENY:
+        return _denied(Reason.SHED, RETRY_MS)
+    return Verdict(True, Reason.SHED, call.capacity, 0, 0, degraded=True)
+
+
+def _never(call: BucketCall) -> Verdict | None:
+    """The verdict of a call that no state of its bucket could allow."""
     if call.capacity == 0:
         return _denied(Reason.ZERO_LIMIT, None)
     if call.cost > call.largest:
         return _denied(Reason.EXCEEDS_CAPACITY, None)
+    return None
+
+
+def _without_state(call: BucketCall, mode: OnStoreFailure) -> Verdict | None:
+    """The verdict that needs no bucket, if there is one."""
+    if (never := _never(call)) is not None:
+        return never
     if mode is OnStoreFailure.OPEN:
         return Verdict(True, Reason.OK, call.capacity, 0, 0, degraded=True)
     if mode is OnStoreFailure.CLOSED:

@@ -12,6 +12,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from regional_limiter import engine
 from regional_limiter.algorithms.registry import ALGORITHMS
 from regional_limiter.algorithms.token_lease import may_lease as may_lease_from
 from regional_limiter.denials import Denials
-from regional_limiter.fallback import Fallback, Unanswered
+from regional_limiter.fallback import Fallback, Unanswered, shed
 from regional_limiter.heartbeat import Heartbeat
 from regional_limiter.leasing import Leasing
 from regional_limiter.model.decision import MAX_COST, Answer, Check, RuleVerdict, ShareKind, Verdict
@@ -76,7 +77,8 @@ class ShardStatus:
 
 @dataclass(frozen=True, slots=True)
 class LimiterStatus:
-    """What a node tells of itself.  ``degraded``: degraded decisions, by cause ("floor": by the store).
+    """What a node tells of itself.  ``degraded``: degraded decisions, by cause ("floor": by the store; "shed": the
+    store was not asked, since it was asked too much).
     Versions: -1 unknown.
 
     ``refused_domains``: domain -> why its newest rules are not in force here.  ``leases``: tokens taken ahead.
@@ -148,8 +150,7 @@ class Limiter:
         self._incarnation = secrets.token_hex(8)
         self._deadline_s = deadline_s
         self._submitting = store if isinstance(store, SubmittingStore) else InTasks(store, deadline_s)
-        directory = state_dir / ("node-" + re.sub(r"[^A-Za-z0-9_.-]", "_", node))
-        self._rules = NodeRules(region, store, directory, self._rules_changed)
+        self._rules = NodeRules(region, store, self.directory_of(state_dir, node), self._rules_changed)
         self._planner = Planner(secret)
         # A little more often than asked for, so that a late turn is still in time.
         self._heart = Heartbeat(store, times.touch_us * 0.9 / 1_000_000, self._beat, self._hear)
@@ -163,9 +164,15 @@ class Limiter:
         self._demand = Demand()
         self._offering: asyncio.Task[None] | None = None
         self._paying: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
         self._refunding: set[asyncio.Task[None]] = set()
         self._refunds_dropped = 0
         self._degraded: dict[str, int] = {}
+
+    @staticmethod
+    def directory_of(state_dir: Path, node: str) -> Path:
+        """Where ``node`` keeps its rules and bases (see NodeFiles)."""
+        return state_dir / ("node-" + re.sub(r"[^A-Za-z0-9_.-]", "_", node))
 
     # ---- life
 
@@ -175,12 +182,15 @@ class Limiter:
         self._heart.start()
 
     async def stop(self) -> None:
-        """Deliver what is under way and send the last totals.  The store is its maker's to close."""
+        """Deliver what is under way, pay what is owed and send the last totals.
+
+        The store is its maker's to close.
+        """
         await self._leasing.stop()
-        if self._refunding:
-            await asyncio.wait(self._refunding, timeout=REFUND_WAIT_S)
-        if self._offering is not None:
-            await asyncio.wait([self._offering], timeout=REFUND_WAIT_S)
+        self._stopping.set()
+        last = [task for task in (*self._refunding, self._offering, self._paying) if task is not None]
+        if last:
+            await asyncio.wait(last, timeout=REFUND_WAIT_S)
         await self._heart.stop()
         await self._rules.stop()
         leftover = [task for task in (*self._refunding, self._offering, self._paying) if task is not None]
@@ -371,6 +381,11 @@ class Limiter:
         alone = cost > 0 and request_id is None and len(calls) == 1
         if alone and (denial := self._denials.verdict(calls[0], asked_us)) is not None:
             done(self._answer(plan, cost, calls, [denial]))
+            return
+        if plan.may_be_shed and any(map(self._submitting.is_crowded, asking.prepared)):
+            self._count_degraded("shed")
+            told = [shed(call, step.rule.shed) for call, step in zip(calls, plan.steps, strict=True)]
+            done(self._answer(plan, cost, calls, told))
             return
         if len(asking.prepared) == 1:
 
@@ -625,11 +640,14 @@ class Limiter:
             self._offering = None
 
     async def _pay(self) -> None:
-        """Charge what was decided without the store to its buckets, once they answer."""
+        """Charge what was decided without the store to its buckets, once they answer; a last time when stopped."""
         fallback = self._fallback
         try:
-            while fallback.owes:
-                await asyncio.sleep(PAY_EVERY_S)
+            is_last = False
+            while fallback.owes and not is_last:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PAY_EVERY_S):
+                        is_last = await self._stopping.wait()
                 for call in fallback.owed(time_ns() // 1_000_000, OWED_AT_ONCE):
                     try:
                         await self._store.check([call])

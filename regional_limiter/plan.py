@@ -18,7 +18,7 @@ from regional_limiter.algorithms.registry import ALGORITHMS
 from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key, tag_of
-from regional_limiter.model.rule import Distribution, MeasuredCost, Rule, RuleSet, Scope
+from regional_limiter.model.rule import Distribution, MeasuredCost, Priority, Rule, RuleSet, Scope
 from regional_limiter.model.share import SHARE_UNITS, left_over
 from regional_limiter.rules import Matcher, grammar
 from regional_limiter.rules.normal import normalised
@@ -176,7 +176,8 @@ class Plan:
     denies this key outright; nothing else is asked or charged then.  ``generation``: which rules and bases it was
     made from; see :attr:`Planner.generation`.  ``is_adaptive``: a rule of it is.  ``has_holders``: a rule of it
     asks who takes.  ``asking``: what was asked by it last, since most checks cost the same; not if it ages or names
-    who asks (``may_be_asked_again``).
+    who asks (``may_be_asked_again``).  ``may_be_shed``: all rules that it meets are of low priority, those without
+    a limit too.
     """
 
     __slots__ = (
@@ -191,6 +192,7 @@ class Plan:
         "has_holders",
         "is_adaptive",
         "may_be_asked_again",
+        "may_be_shed",
         "measures",
         "steps",
         "unlimited",
@@ -210,6 +212,7 @@ class Plan:
         self.asking: Asking | None = None
         self.has_holders = any(step.has_holders for step in steps)
         self.may_be_asked_again = not (self.has_holders or any(step.rule.calendar for step in steps))
+        self.may_be_shed = all(step.rule.priority is Priority.LOW for step in met)
         self.groups = engine.groups([step.key for step in steps]) if steps else []
         self._base_version = base_version
         self._base = base

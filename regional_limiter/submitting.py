@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.errors import StoreUnavailable
-from regional_limiter.store.base import BucketCall, CheckStore, Decided
+from regional_limiter.store.base import CROWDED_FROM, BucketCall, CheckStore, Decided
 
 _T = TypeVar("_T")
 
@@ -33,11 +33,15 @@ async def settled(submit: Callable[[Callable[[_T | Exception], None]], None]) ->
 
 
 class InTasks:
-    """A SubmittingStore over one that only answers by ``await``, within ``deadline_s``."""
+    """A SubmittingStore over one that only answers by ``await``, within ``deadline_s``.
 
-    def __init__(self, store: CheckStore, deadline_s: float) -> None:
+    ``tasks_most``: checks that wait at a time; what comes beyond is ``queue_full``.
+    """
+
+    def __init__(self, store: CheckStore, deadline_s: float, tasks_most: int = 4096) -> None:
         self._store = store
         self._deadline_s = deadline_s
+        self._tasks_most = tasks_most
         self._tasks: set[asyncio.Task[None]] = set()
 
     def prepare(
@@ -45,7 +49,14 @@ class InTasks:
     ) -> tuple[Sequence[BucketCall], str | None]:
         return calls, request_id
 
+    def is_crowded(self, prepared: tuple[Sequence[BucketCall], str | None]) -> bool:
+        return len(self._tasks) > CROWDED_FROM * self._tasks_most
+
     def submit(self, prepared: tuple[Sequence[BucketCall], str | None], done: Decided) -> None:
+        if len(self._tasks) >= self._tasks_most:
+            done(StoreUnavailable("queue_full", may_have_run=False))
+            return
+
         async def ask() -> None:
             outcome: list[Verdict] | Exception
             try:

@@ -20,6 +20,7 @@ class Reason(StrEnum):
     ZERO_LIMIT = "zero_limit"
     BLOCKED = "blocked"
     STORE_UNAVAILABLE = "store_unavailable"
+    SHED = "shed"
 
 
 class ShareKind(IntEnum):

@@ -27,6 +27,8 @@ DEMAND_MOST = 10_000
 DEMAND_A_REPLY = 2000
 BEATS_MOST = 1000
 BEAT_YOUNG_US = 5_000_000
+CROWDED_FROM = 0.75
+"""Of the bound of a queue of checks: past it the queue is crowded."""
 
 
 class Sharing(IntEnum):
@@ -273,6 +275,10 @@ class SubmittingStore(Protocol):
 
     def prepare(self, calls: Sequence[BucketCall], request_id: str | None) -> Any:
         """What :meth:`submit` takes: the same for the same arguments, so it may be kept and submitted again."""
+        ...
+
+    def is_crowded(self, prepared: Any) -> bool:
+        """Whether the queue that ``prepared`` would join is past three quarters of its bound."""
         ...
 
     def submit(self, prepared: Any, done: Decided) -> None:

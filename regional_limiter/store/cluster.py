@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 from regional_limiter.model.errors import OtherWindows, StoreUnavailable
+from regional_limiter.store.base import CROWDED_FROM
 from regional_limiter.store.breaker import Breaker
 from regional_limiter.store.connection import ConnectionOptions, ReplyError, Server, pack
 from regional_limiter.store.library import OTHER_WINDOWS
@@ -131,12 +132,29 @@ class Cluster:
                 raise StoreUnavailable("no_topology", may_have_run=False) from None
         return self._topology
 
+    async def ready(self, timeout_s: float) -> bool:
+        """Wait until every primary is connected, at most ``timeout_s``."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                topology = await self.known(timeout_s)
+                connected = [self.server(address).ready(timeout_s) for address in topology.primaries]
+                return all(await asyncio.gather(*connected))
+        except (StoreUnavailable, TimeoutError):
+            return False
+
     def owner(self, slot: int) -> str:
         address = self._owners[slot]
         if not address:
             self.want_refresh()
             raise StoreUnavailable("slot_unserved", may_have_run=False)
         return address
+
+    def is_crowded(self, slot: int) -> bool:
+        """Whether the calls for ``slot`` that wait now are more than three quarters of what may wait."""
+        server = self._servers.get(self._owners[slot])
+        if server is None:
+            return len(self._finishing) > CROWDED_FROM * self._options.connection.in_flight_max
+        return server.crowded
 
     # ---- calls
 
@@ -183,6 +201,9 @@ class Cluster:
         address = self._owners[slot]
         server = self._servers.get(address)
         if server is None or not self._known.is_set():
+            if len(self._finishing) >= self._options.connection.in_flight_max:
+                done(StoreUnavailable("queue_full", may_have_run=False))
+                return
             call = self.call(command, slot=slot, attempt_s=attempt_s, whole_s=whole_s, load=load)
             self._finish(call, decode, done)
             return

@@ -10,7 +10,8 @@ oldest call that waits.  From this follow the rules of this file:
   Everything that waits fails with it, and a new connection is made outside the path of calls.
 - While there is no connection calls fail at once.  A new one counts only after the server answered on it: the
   kernel accepts connections for a process that is frozen.
-- The queue is bounded.  A call beyond the bound is refused without being sent.
+- The queue is bounded.  A call beyond the bound is refused without being sent; past three quarters of it the server
+  is crowded, and whoever can do without should not ask.
 
 ``StoreUnavailable.may_have_run`` is False exactly for calls that never reached the socket.
 """
@@ -31,6 +32,7 @@ from typing import Final, cast
 import hiredis
 
 from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.store.base import CROWDED_FROM
 
 _log = logging.getLogger("apportion.store")
 
@@ -234,6 +236,11 @@ class Server:
     @property
     def in_flight(self) -> int:
         return 0 if self._wire is None else self._wire.in_flight
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more calls wait for their replies than three quarters of the bound."""
+        return self.in_flight > CROWDED_FROM * self._options.in_flight_max
 
     def call(self, command: bytes, timeout_s: float, *, asking: bool = False) -> asyncio.Future[object]:
         """Send a packed command; the reply comes within ``timeout_s`` or not at all.

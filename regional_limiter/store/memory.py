@@ -28,6 +28,7 @@ from regional_limiter.store.base import (
     BeatSeen,
     BucketCall,
     Collected,
+    Decided,
     NodeBeat,
     ReturnedLease,
     Sharing,
@@ -359,6 +360,23 @@ class MemoryStore:
 
     async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
         return self.decide(calls, None, request_id)
+
+    def prepare(
+        self, calls: Sequence[BucketCall], request_id: str | None
+    ) -> tuple[Sequence[BucketCall], str | None]:
+        return calls, request_id
+
+    def is_crowded(self, prepared: tuple[Sequence[BucketCall], str | None]) -> bool:
+        """Never: what is asked is answered before the next one asks."""
+        return False
+
+    def submit(self, prepared: tuple[Sequence[BucketCall], str | None], done: Decided) -> None:
+        calls, request_id = prepared
+        try:
+            outcome: list[Verdict] | Exception = self.decide(calls, None, request_id)
+        except StoreUnavailable as error:
+            outcome = error
+        done(outcome)
 
     async def refund(
         self, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None

@@ -107,6 +107,9 @@ class RedisClusterStore:
         command = self._packed("check", wire.encode_check(calls, request_id, _now_ms()))
         return Prepared(command, slot, calls if any(call.calendar for call in calls) else (), request_id)
 
+    def is_crowded(self, prepared: Prepared) -> bool:
+        return self.cluster.is_crowded(prepared.slot)
+
     def submit(self, prepared: Prepared, done: Decided) -> None:
         """See SubmittingStore; a check is answered or fails within ``whole_deadline_ms``."""
         command, slot, calls, _ = prepared

@@ -29,6 +29,9 @@ from services.settings import InvalidSettings, load_region
 STOP_S = 5
 """What the limiter has to return leases and send its last totals; then the process ends without."""
 
+FIND_REDIS_S = 0.3
+"""So long a node that starts waits for Redis; then it listens without."""
+
 _log = structlog.get_logger("check_api")
 
 
@@ -68,36 +71,59 @@ async def _run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: hurry.set() if stop.is_set() else stop.set())
-    host, port = listener.getsockname()[:2]
-    _log.info("listening", address=f"{host}:{port}")
-    failed = False
+    failed = not await _start(limiter, store, stop)
 
-    async def start() -> None:
-        nonlocal failed
-        try:
-            await limiter.start()
-        except Exception:
-            _log.exception("the limiter could not start")
-            failed = True
-            stop.set()
-            return
-        _log.info("started", ready=limiter.ready)
+    async def warm_up() -> None:
         await app.warm_up()
         settle_collector()
 
-    starting = asyncio.create_task(start(), name="start")
-    await serve_node(app, listener, stop, drain_ms=drain_ms, hurry=hurry)
-    starting.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await starting
+    if not stop.is_set():
+        host, port = listener.getsockname()[:2]
+        _log.info("listening", address=f"{host}:{port}")
+        warming = asyncio.create_task(warm_up(), name="warm up")
+        await serve_node(app, listener, stop, drain_ms=drain_ms, hurry=hurry)
+        warming.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await warming
+    listener.close()
+    _log.info("served", lease_tokens_lost=limiter.status().leases.lost)
     try:
         async with asyncio.timeout(STOP_S):
             await limiter.stop()
             await store.close()
     except TimeoutError:
         _log.error("the limiter did not stop in time", seconds=STOP_S)
-    _log.info("stopped")
+    leases = limiter.status().leases
+    _log.info("stopped", lease_tokens_lost=leases.lost, lease_tokens_out=leases.out)
     return 1 if failed else 0
+
+
+async def _start(limiter: Limiter, store: RedisClusterStore, stop: asyncio.Event) -> bool:
+    """Take up what is on disk and find Redis, before anybody is listened to; False: it failed, and ``stop`` is set.
+
+    A node that listened at once would answer the callers that come back to it with "no rules", and the first of its
+    checks without Redis.  Told to stop, it starts no further.
+    """
+
+    async def start() -> None:
+        await limiter.start()
+        await store.cluster.ready(FIND_REDIS_S)
+
+    starting = asyncio.create_task(start(), name="start")
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (starting, stopping):
+        task.cancel()
+    try:
+        await starting
+    except asyncio.CancelledError:
+        return True
+    except Exception:
+        _log.exception("the limiter could not start")
+        stop.set()
+        return False
+    _log.info("started", ready=limiter.ready)
+    return True
 
 
 if __name__ == "__main__":

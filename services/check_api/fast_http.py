@@ -15,6 +15,8 @@ place that refuses, and one behaviour.
 - *Blocked* nothing is read from the connection: until what was asked before it is answered, or the caller has read
   its answers.
 - A caller that hangs up takes nothing with it but its answers.
+- While the node drains, the last answer on a connection closes it: a caller that keeps connections finds another
+  node while this one still listens, not by sending a check into a connection that is being closed.
 """
 
 from __future__ import annotations
@@ -217,6 +219,11 @@ class FastHttp(BoundedHttp):
         self._in_message = True
         super().on_message_begin()
 
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        if self.node.draining and self.cycle is not None:
+            self.cycle.keep_alive = False
+
     def on_message_complete(self) -> None:
         self._in_message = False
         super().on_message_complete()
@@ -226,7 +233,7 @@ class FastHttp(BoundedHttp):
     def answered(self, reply: Reply) -> None:
         """A request has its reply: write it if it is alone, else with all that are ready in this turn."""
         asked = self._asked
-        if len(asked) == 1 and not self._leaving and not self._blocked:
+        if len(asked) == 1 and not (self._leaving or self._blocked or self.node.draining):
             asked.clear()
             if not self.transport.is_closing():
                 self.transport.write(encode_reply(reply, self.default_lines()))
@@ -246,15 +253,18 @@ class FastHttp(BoundedHttp):
             return
         lines = self.default_lines()
         parts = []
+        is_last = False
         while asked and (reply := asked[0].reply) is not None:
             asked.popleft()
-            is_last = self._leaving and not asked and not self._held
+            is_last = (self._leaving or self.node.draining) and not asked and not self._held
             parts.append(encode_reply(reply, lines, close=is_last))
         if not parts:
             return
         self.transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
         self._count_written(len(parts))
-        if not asked:
+        if is_last:
+            self._leave()
+        elif not asked:
             self._unblock()
             if self._leaving:
                 self._leave()

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from services.check_api.app import NodeApp
 
 
+_REQUESTS = (CheckBody, BatchBody, AcquireBody, LeaseBody, IdentityBody)
+_ANSWERS = (AnswerBody, DetailedBody, BatchAnswerBody, ErrorBody, InspectBody)
+
+
 def build_web(node: NodeApp) -> FastAPI:
     """The FastAPI application that stands beside the raw path of ``node``."""
     web = app_with_docs(title="Apportion check API", version="1")

@@ -1,7 +1,8 @@
 """One node as a server: listens, and leaves in order.
 
-Leaving (:func:`serve_node`): not ready first, wait for the balancer to see it, stop listening, finish what is in
-flight, and only then return, so that the caller can stop the limiter.  Every step is bounded in time.
+Leaving (:func:`serve_node`): not ready first, and every answer closes its connection, wait for the balancer to see
+it, stop listening, finish what is in flight, and only then return, so that the caller can stop the limiter.  Every
+step is bounded in time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ KEEP_ALIVE_S = 75
 """Longer than callers keep an idle connection: the caller closes it, so no request meets a closed one."""
 YOUNG_MOST = 20_000
 """Objects made and not freed before the collector looks for cycles among them: some 3 MB."""
+LAST_REQUESTS_S = 0.2
+"""For what is on its way through connections that exist when listening ends."""
 FINISH_S = 5
 """What is in flight after that is cut off."""
 
@@ -80,13 +83,38 @@ async def serve_node(
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
             app.draining = True
-            await _wait_most(hurry or asyncio.Event(), drain_ms / 1000)
+            hurry = hurry or asyncio.Event()
+            await _wait_most(hurry, drain_ms / 1000)
+            if server.started:
+                await _stop_listening(server, listener)
+                await _wait_most(hurry, LAST_REQUESTS_S)
             server.should_exit = True
-            server.force_exit = hurry is not None and hurry.is_set()
+            server.force_exit = hurry.is_set()
     finally:
         stopping.cancel()
         server.should_exit = True
         await serving
+
+
+async def _stop_listening(server: SignalFreeServer, listener: socket.socket) -> None:
+    """Refuse connections from now on.  Those that the system has accepted are taken over: it would reset them, and
+    their callers could not know whether they have been charged."""
+    loop = asyncio.get_running_loop()
+    listener.setblocking(False)
+    accepted: list[socket.socket] = []
+    try:
+        while len(accepted) < BACKLOG:
+            accepted.append(listener.accept()[0])
+    except OSError:
+        pass
+    for one in server.servers:
+        one.close()
+    for connection in accepted:
+        connection.setblocking(False)
+        await loop.connect_accepted_socket(
+            lambda: FastHttp(config=server.config, server_state=server.server_state, app_state={}, _loop=loop),
+            connection,
+        )
 
 
 async def _wait_most(event: asyncio.Event, seconds: float) -> None:

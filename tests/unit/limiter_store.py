@@ -62,6 +62,7 @@ class FakeStore:
     stuck: asyncio.Event | None = None
     version: str = "v"
     broken: bool = False
+    crowded: bool = False
     on_touch: Callable[[], None] = lambda: None
     offered: asyncio.Event = field(default_factory=asyncio.Event)
     touched: asyncio.Event = field(default_factory=asyncio.Event)
@@ -143,6 +144,9 @@ class PromptStore(FakeStore):
 
     def prepare(self, calls: Sequence[BucketCall], request_id: str | None) -> Any:
         return list(calls), request_id
+
+    def is_crowded(self, prepared: Any) -> bool:
+        return self.crowded
 
     def submit(self, prepared: Any, done: Decided) -> None:
         self.checks.append(prepared)

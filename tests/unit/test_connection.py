@@ -160,6 +160,18 @@ async def test_a_full_queue_refuses_without_sending() -> None:
         assert await asyncio.gather(*waiting) == [b"1", b"2"]
 
 
+async def test_a_queue_past_three_quarters_of_its_bound_is_crowded_until_it_is_answered() -> None:
+    async with connected(ConnectionOptions(in_flight_max=4)) as (fake, server):
+        waiting = [server.call(pack("GET", "a"), LONG_S) for _ in range(3)]
+        assert not server.crowded
+        waiting.append(server.call(pack("GET", "a"), LONG_S))
+        assert server.crowded
+        await fake.asked.get()
+        fake.say(b"+1\r\n+2\r\n+3\r\n+4\r\n")
+        await asyncio.gather(*waiting)
+        assert not server.crowded
+
+
 async def test_what_was_never_written_cannot_have_run() -> None:
     async with connected() as (_, server):
         call = server.call(pack("GET", "a"), LONG_S)

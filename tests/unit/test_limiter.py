@@ -264,6 +264,25 @@ async def test_what_was_decided_without_a_call_is_charged_when_the_store_is_back
     assert [(call.cost, call.charge_denied) for calls, _ in store.checks[-1:] for call in calls] == [(6, True)]
 
 
+async def test_what_is_owed_is_charged_before_a_node_ends(tmp_path: Path) -> None:
+    store = PromptStore(default=NEVER_SENT)
+    async with running(store, tmp_path, blob_of(rule("a", refill="1/h"))) as limiter:
+        await limiter.check(check(cost=2))
+        store.default = allow()
+        await limiter.stop()
+        assert not limiter._fallback.owes
+    assert [call.cost for calls, _ in store.checks for call in calls] == [2, 2]
+
+
+async def test_a_node_ends_although_what_it_owes_cannot_be_charged(tmp_path: Path) -> None:
+    store = PromptStore(default=NEVER_SENT)
+    async with running(store, tmp_path, blob_of(rule("a", refill="1/h"))) as limiter:
+        await limiter.check(check(cost=2))
+        await limiter.stop()
+        assert limiter._fallback.owes
+    assert len(store.checks) == 2
+
+
 async def test_an_unexpected_error_is_never_an_allow(tmp_path: Path) -> None:
     store = FakeStore()
     async with running(store, tmp_path, blob_of(rule("a"))) as limiter:

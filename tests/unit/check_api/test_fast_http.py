@@ -187,6 +187,34 @@ async def test_an_idle_connection_ends_at_once_when_the_node_leaves() -> None:
     assert connection.transport.closed
 
 
+@pytest.mark.parametrize("path", [b"/v1/check", b"/v1/check?x=1"])
+async def test_while_a_node_drains_the_last_answer_closes_its_connection(path: bytes) -> None:
+    connection = connected(FakeLimiter())
+    connection.send(request("a", path))
+    await connection.quiet()
+    assert not connection.transport.closed
+    connection.protocol.node.draining = True
+    connection.send(request("b", path))
+    await connection.quiet()
+    first, last = connection.said.split(b"HTTP/1.1 200 OK\r\n")[1:]
+    assert (b"\r\nconnection: close\r\n" in first, b"\r\nconnection: close\r\n" in last) == (False, True)
+    assert connection.transport.closed
+
+
+async def test_while_a_node_drains_whatever_was_asked_together_is_answered() -> None:
+    limiter = WaitingLimiter()
+    connection = connected(limiter)
+    connection.send(request("a") + request("b"))
+    connection.protocol.node.draining = True
+    limiter.release()
+    await connection.quiet()
+    assert not connection.transport.closed
+    limiter.release()
+    await connection.quiet()
+    assert rules_named(connection.said) == ["r-a", "r-b"]
+    assert connection.transport.closed
+
+
 async def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
     limiter = WaitingLimiter()
     connection = connected(limiter)

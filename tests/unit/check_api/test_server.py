@@ -122,6 +122,40 @@ async def test_what_is_in_flight_when_listening_ends_is_still_answered() -> None
         await serving
 
 
+async def test_a_connection_that_only_the_system_has_accepted_is_answered_when_listening_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listener, stop, node = bind("127.0.0.1", 0), asyncio.Event(), node_of(FakeLimiter())
+    url, late = url_of(listener), []
+
+    async def come_late(event: asyncio.Event, seconds: float) -> None:
+        """The loop gets no turn in which it could accept the connection before listening ends."""
+        if not late:
+            late.append(socket.create_connection(listener.getsockname()[:2]))
+        else:
+            await event.wait()
+
+    monkeypatch.setattr(server, "_wait_most", come_late)
+    hurry = asyncio.Event()
+    serving = asyncio.create_task(serve_node(node, listener, stop, hurry=hurry))
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+        assert (await client.get(f"{url}/livez")).status_code == 200
+    stop.set()
+    await until_draining(node)
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+        with pytest.raises(httpx.ConnectError):
+            await client.get(f"{url}/livez")
+    late[0].setblocking(False)
+    reader, writer = await asyncio.open_connection(sock=late[0])
+    writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+    said = await reader.read()
+    writer.close()
+    hurry.set()
+    await serving
+    assert said.startswith(b"HTTP/1.1 200 OK")
+    assert b"\r\nconnection: close\r\n" in said
+
+
 def test_two_copies_on_one_port_do_not_share_it_in_silence() -> None:
     with bind("127.0.0.1", 0) as first:
         first.listen()
