@@ -22,6 +22,7 @@ place that refuses, and one behaviour.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Sequence
 from time import perf_counter
@@ -40,6 +41,11 @@ PIPELINED_MOST = 16
 """Requests of one connection that are being answered; uvicorn answers one at a time."""
 HELD_BYTES_MOST = 64 * 1024
 HOLD_S = 0.05
+
+_HEAD_SO_FAR = re.compile(
+    rb"[\x20-\x7e]*(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\x20-\x7e\t]*)*(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]*|\r)?\Z"
+)
+"""What may still become a plain head: nothing that comes after it mends what is wrong in it."""
 
 _LONGEST_LINE = max(map(len, REQUEST_LINES))
 
@@ -128,7 +134,8 @@ class FastHttp(BoundedHttp):
                 return
             body_at = data.find(b"\r\n\r\n", at, at + HEAD_BYTES_MOST) + 4
             if body_at < 4:
-                self._go_on(data[at:], plain=end - at < HEAD_BYTES_MOST)
+                so_far = data[at:]
+                self._go_on(so_far, plain=len(so_far) < HEAD_BYTES_MOST and bool(_HEAD_SO_FAR.match(so_far)))
                 return
             head = self.node.heads.find(data[at:body_at])
             if head is None or body_at + head.length > end:

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from regional_limiter.limiter import Limiter
-from regional_limiter.model.decision import Verdict
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.keys import rule_of
-from regional_limiter.store.base import BucketCall
+from regional_limiter.store.base import BucketCall, Decided
 from regional_limiter.store.memory import MemoryStore
 from services.check_api.app import NodeOptions, create_app
 from tests.unit.check_api.fakes import Response, call
@@ -38,10 +37,11 @@ class SlowStore(MemoryStore):
         self.silent: set[str] = set()
         self.refunding: list[asyncio.Event] = []
 
-    async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
-        if any(rule_of(call.key)[1] in self.silent for call in calls):
-            raise StoreUnavailable("timeout")
-        return await super().check(calls, request_id)
+    def submit(self, prepared: tuple[Sequence[BucketCall], str | None], done: Decided) -> None:
+        if any(rule_of(call.key)[1] in self.silent for call in prepared[0]):
+            done(StoreUnavailable("timeout"))
+        else:
+            super().submit(prepared, done)
 
     async def refund(
         self, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None
@@ -66,7 +66,9 @@ class Node:
 
     async def ask(self, resource: str, client_key: str = "alice", **fields: Any) -> Response:
         body = json.dumps({"client_key": client_key, "resource": resource, **fields}).encode()
-        return await call(self.app, "POST", "/v1/check", body)
+        answer = await call(self.app, "POST", "/v1/check", body)
+        await asyncio.sleep(0)  # refunds begin in tasks of their own
+        return answer
 
     async def remaining(self, resource: str, client_key: str = "alice") -> dict[str, int]:
         query = f"client_key={client_key}&resource={resource}".encode()
