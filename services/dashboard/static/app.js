@@ -208,12 +208,12 @@ function ShareTable({ rule, regions, series, point, cursor }) {
   const total = all.length > 0 ? all.reduce((sum, share) => sum + share, 0) : null;
   return html`<table><thead><tr>
       <th scope="col">${at === null ? 'now' : clock(series.t[at] * 1000)}</th><th scope="col">share</th>
-      <th scope="col">base</th><th scope="col">wants</th><th scope="col">allowed</th><th scope="col">denied</th>
+      <th scope="col">base</th><th scope="col" title="–: at ease, so it tells nobody">wants</th><th scope="col">allowed</th><th scope="col">denied</th>
     </tr></thead><tbody>${regions.map(
       (region, index) => html`<tr key=${region}>
         <th scope="row"><span class="swatch" aria-hidden="true" style=${`--own: ${regionColour(index)}`}></span>${region}</th>
         <td class="strong">${percent(shareOf(region))}</td><td>${percent(rule.bases[region])}</td>
-        <td>${at === null ? percent(point?.w[region]) : ''}</td>
+        <td>${at === null ? percent(point?.w[region] || null) : ''}</td>
         <td>${at === null ? rate(point?.r[region]?.[0]) : ''}</td>
         <td>${at === null ? rate(point?.r[region]?.[1]) : ''}</td></tr>`,
     )}</tbody><tfoot><tr><th scope="row">together</th><td class=${total > 10_000 ? 'strong bad' : 'strong'}>${percent(total)}</td>
