@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from regional_limiter.model.rule import Algorithm, Rate
-from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall
-from tests.contract.points import Point, PythonPoint, RedisPoint
-from tests.contract.redis_server import RedisServer
+from tests.contract.points import Point
 
 START_US = 20_000 * 86_400_000_000
 KEY = "rl:{tag}:default/rule:u"
 COUNTED = [Algorithm.FIXED_WINDOW, Algorithm.SLIDING_WINDOW_COUNTER, Algorithm.SLIDING_WINDOW_LOG]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as running:
-        yield running
-
-
-@pytest.fixture(params=["python", "redis"])
-def point(request: pytest.FixtureRequest) -> Point:
-    if request.param == "python":
-        return PythonPoint(ProtocolTimes())
-    return RedisPoint(request.getfixturevalue("server"), ProtocolTimes())
 
 
 def call_of(algorithm: Algorithm, limit: int, span_ms: int, holder: str = "a") -> BucketCall:
