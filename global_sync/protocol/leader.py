@@ -245,16 +245,12 @@ class LeaderSide(LeaderState):
 
     def _end_older_sessions(self, now_us: int, region: str, session: int) -> None:
         """Something of ``session`` is settled, so every point has accepted a write of it: what the region held by
-        older sessions is gone there, and their writes lose from now on (E3)."""
-        older = [
-            known
-            for (name, number), known in self._ledger.sessions.items()
-            if name == region and number < session and now_us < known.end_us
-        ]
-        for known in older:
-            known.end_us = now_us
-        if older:
-            self._changed.update(key for key, by_region in self._ledger.keys.items() if region in by_region)
+        older sessions is gone there, and their writes lose from now on (E3).  What nodes leased of it, of any key,
+        may be spent for one more life of a token lease."""
+        end_us = now_us + self.times.stretch(self.times.token_lease_us)
+        for (name, number), known in self._ledger.sessions.items():
+            if name == region and number < session:
+                known.end_us = min(known.end_us, end_us)
 
     def _least(self, key: str, region: str, value: int, hold: int) -> int:
         """BASE stays BASE when the hold is larger: a region lowers with its base what it has released of it."""

@@ -89,7 +89,7 @@ class Point:
         self.base_version = 0  # to be said again in the write that ends the old session's leases
         self.until_us = self.until_put_us = 0
         self.put, self.pending, self.sent = {}, {}, {}
-        self.resting = {}  # the leases of the old session are counted until it is surely over
+        self.resting = {}  # the old session is counted until what was leased under it is surely over
 
     def remember(self, version: int, write: SentWrite) -> None:
         self.sent[version] = write

@@ -368,6 +368,14 @@ class old_ses_on_report(LeaderSide):
 
 
 @leader
+class old_ses_at_once(LeaderSide):
+    def _end_older_sessions(self, now_us: int, region: str, session: int) -> None:
+        for (name, number), known in self._ledger.sessions.items():
+            if name == region and number < session:
+                known.end_us = min(known.end_us, now_us)
+
+
+@leader
 class welc_unchecked(LeaderSide):
     def _low(self, region: str, now_us: int) -> dict[str, int]:
         return {}

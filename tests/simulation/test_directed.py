@@ -43,6 +43,7 @@ KILLED_BY = {
     "nomono": 66,
     "noses": 79,
     "nowait": 69,
+    "old_ses_at_once": 107,
     "old_ses_on_report": 82,
     "old_ses_void": 62,
     "renew_one_key": 11,

@@ -398,6 +398,7 @@ def a_new_session_that_no_point_has_yet_does_not_end_the_old_one(cast: Cast) -> 
     h.report(1)
     h.put(h.leader.lease(h.now, K0, "r1", 3300))
     h.report(1)
+    h.tick(20)
     h.lease(0, 7500)
     h.check("the old lease is in force")
     return h.bad

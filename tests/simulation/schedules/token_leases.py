@@ -1,11 +1,11 @@
-"""101 to 106: tokens that nodes leased under a share may be spent a little longer than the share is in force."""
+"""101 to 107: tokens that nodes leased under a share may be spent a little longer than the share is in force."""
 
 from __future__ import annotations
 
 from regional_limiter.model.share import SHARE_UNITS
 
 from ..cast import Cast
-from ..hand import GAP, K0, Hand
+from ..hand import GAP, K0, K1, Hand
 from . import schedule
 
 LIFE = 15
@@ -95,4 +95,26 @@ def a_step_of_the_clock_hides_no_lease(cast: Cast) -> list[str]:
     h.lease(1, 0)
     h.lease(0, SHARE_UNITS)
     h.check("stepped")
+    return h.bad
+
+
+@schedule(107)
+def a_new_session_ends_the_old_one_only_when_what_was_leased_of_it_is_over(cast: Cast) -> list[str]:
+    h = Hand(cast, lease_life=LIFE)
+    h.hot(1)
+    h.new_agent(1)
+    h.step(1)
+    h.step(1)
+    h.lease(1, 1000)
+    h.lease(1, 1000, K1)  # of which nothing was leased: settled at once
+    h.step(1)
+    h.lease(0, SHARE_UNITS)
+    h.check("nodes still hold tokens of the old session")
+    h.tick(LIFE + 5)
+    for i in (0, 1, 2):
+        h.step(i)
+        h.step(i)
+    h.lease(0, SHARE_UNITS)
+    h.check("rested")
+    h.require(h.share(0) > 8000, f"no progress: {h.shares()}")
     return h.bad
