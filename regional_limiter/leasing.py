@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
 
-from regional_limiter.algorithms.token_lease import may_lease
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.store.base import BucketCall, CheckStore, TokenLease
@@ -43,14 +42,11 @@ class Leasing:
             self._call()
         return verdicts
 
-    def note(self, calls: Sequence[BucketCall], verdicts: Sequence[Verdict | None]) -> None:
-        """The store has decided a check.  Only one whose every rule may be leased from can ever be decided here."""
-        if not all(may_lease(call) for call in calls):
-            return
+    def note(self, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> None:
+        """The store has decided a check, every rule of which may be leased from."""
         now_us = monotonic_ns() // 1000
         for call, verdict in zip(calls, verdicts, strict=True):
-            if verdict is not None:
-                self.table.note(call, verdict, now_us)
+            self.table.note(call, verdict, now_us)
         if self.table.due:
             self._call()
 

@@ -363,7 +363,7 @@ class Limiter:
         return await settled(lambda done: self._begin(check, cost, request_id, done))
 
     def _begin(self, check: Check, cost: int, request_id: str | None, done: Done) -> None:
-        """Plan, and ask the store; :meth:`_end` goes on when everything has been answered."""
+        """Plan, and ask the store; :meth:`_combine` goes on when everything has been answered."""
         plan = self._planner.plan(check)
         if not plan.steps:
             done(self._answer_without_store(plan, cost))
@@ -387,19 +387,17 @@ class Limiter:
             told = [shed(call, step.rule.shed) for call, step in zip(calls, plan.steps, strict=True)]
             done(self._answer(plan, cost, calls, told))
             return
+
+        def finish(outcomes: Sequence[Outcome]) -> None:
+            # An error that nobody foresaw is handed on: never an allow.
+            try:
+                answer: Answer | Exception = self._combine(plan, asking, outcomes, request_id, asked_us, alone)
+            except Exception as error:
+                answer = error
+            done(answer)
+
         if len(asking.prepared) == 1:
-
-            def decided(outcome: Outcome) -> None:
-                # An error that nobody foresaw is handed on: never an allow.
-                try:
-                    answer: Answer | Exception = self._combine(
-                        plan, asking, (outcome,), request_id, asked_us, alone
-                    )
-                except Exception as error:
-                    answer = error
-                done(answer)
-
-            self._ask(asking.prepared[0], decided)
+            self._ask(asking.prepared[0], lambda outcome: finish((outcome,)))
             return
         left = len(asking.prepared)
         outcomes: list[Outcome] = [_UNANSWERED] * left
@@ -408,13 +406,8 @@ class Limiter:
             nonlocal left
             outcomes[place] = outcome
             left -= 1
-            if left:
-                return
-            try:
-                answer: Answer | Exception = self._combine(plan, asking, outcomes, request_id, asked_us, alone)
-            except Exception as error:
-                answer = error
-            done(answer)
+            if not left:
+                finish(outcomes)
 
         for place, prepared in enumerate(asking.prepared):
             self._ask(prepared, partial(one_decided, place))

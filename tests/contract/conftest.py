@@ -9,6 +9,7 @@ import pytest
 import uvloop
 
 from tests.contract.redis_cluster import RedisCluster
+from tests.contract.redis_server import RedisServer
 
 
 def pytest_asyncio_loop_factories(
@@ -18,6 +19,13 @@ def pytest_asyncio_loop_factories(
     if "redis_cluster_faults" in item.nodeid:
         return {"uvloop": uvloop.new_event_loop}
     return {"asyncio": asyncio.new_event_loop}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One server, for tests that load the library themselves and empty it."""
+    with RedisServer(tmp_path_factory.mktemp("redis")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

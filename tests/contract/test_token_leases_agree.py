@@ -6,7 +6,6 @@ must never be more than its capacity.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
@@ -26,12 +25,6 @@ TIMES = ProtocolTimes.scaled(0.1)
 STEPS = 5000
 REGIONS = 2
 RATES = ((1, 100), (10, 1), (1, 6000), (7, 30), (1, 86_400), (1000, 1), (3, 1000), (1, 1))
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as running:
-        yield running
 
 
 class Walk:

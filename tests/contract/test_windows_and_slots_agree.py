@@ -7,7 +7,6 @@ stored and when it ends must be equal after every step; what must hold of every 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
@@ -31,12 +30,6 @@ COUNTER, LOG, CONCURRENCY = (
     Algorithm.SLIDING_WINDOW_LOG,
     Algorithm.CONCURRENCY,
 )
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as running:
-        yield running
 
 
 class Walk:
