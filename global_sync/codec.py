@@ -29,7 +29,7 @@ from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import SHARE_UNITS
 
 VERSION = 1
-MAX_BYTES = 900_000
+BYTES_MOST = 900_000
 """Kafka's default bound on a message is 1 MB."""
 
 _TAGS: dict[str, type[Any]] = {
@@ -75,7 +75,7 @@ def encode_records(records: Sequence[Record]) -> bytes:
     return _encoder.encode({"v": VERSION, "records": [[_TAG_OF[type(one)], one] for one in records]})
 
 
-def encode_batches(records: Iterable[Record], max_bytes: int = MAX_BYTES) -> list[bytes]:
+def encode_batches(records: Iterable[Record], max_bytes: int = BYTES_MOST) -> list[bytes]:
     """The same in as many messages as it takes to keep each below ``max_bytes`` (one record at least each)."""
     batches: list[bytes] = []
     batch: list[Record] = []

@@ -45,7 +45,7 @@ KEYS_A_SNAPSHOT_BEAT = 20
 it: so a small ledger, which costs next to nothing, is written soon after it has changed."""
 TRIM_INTERVAL_BEATS = 60
 KEYS_PER_PART = 2_000
-MAX_WAITING_RECORDS = 50_000
+WAITING_RECORDS_MOST = 50_000
 APPEND_BATCH = 500
 
 log = structlog.get_logger(__name__)
@@ -279,7 +279,7 @@ class Leader:
 
     def _append(self, records: Iterable[Record]) -> None:
         self._waiting.extend(records)
-        if len(self._waiting) > MAX_WAITING_RECORDS:
+        if len(self._waiting) > WAITING_RECORDS_MOST:
             # What is booked stays booked: a record that never leaves only keeps shares smaller.
             self._waiting.clear()
             self.append_failures += 1

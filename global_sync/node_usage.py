@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from regional_limiter.store.base import BeatSeen, NodeBeat, RuleTotals
 
-MAX_KEYS = 5_000
-MAX_SOURCES = 1_000
+KEYS_MOST = 5_000
+SOURCES_MOST = 1_000
 Totals = tuple[int, int, int, int, int, int]
 """As the fields of RuleTotals: allowed, denied, allowed cost, denied cost, degraded, at the floor."""
 _NONE: Totals = (0, 0, 0, 0, 0, 0)
@@ -35,7 +35,7 @@ class _Merged:
     def take(self, source: str, usage: Mapping[str, RuleTotals]) -> None:
         seen = self._by_source.pop(source, {})
         self._by_source[source] = seen  # the most recently heard stands last
-        if len(self._by_source) > MAX_SOURCES:
+        if len(self._by_source) > SOURCES_MOST:
             del self._by_source[next(iter(self._by_source))]
         for name, totals in usage.items():
             if name not in self._sums and len(self._sums) >= self._limit:
@@ -67,7 +67,7 @@ class NodeUsage:
     def __init__(self, forget_after_us: int) -> None:
         self._forget_after_us = forget_after_us
         self._rules = _Merged(limit=20_000)
-        self._keys = _Merged(limit=MAX_KEYS)
+        self._keys = _Merged(limit=KEYS_MOST)
         self._last_heard_us: dict[str, int] = {}
         self._beats: dict[str, NodeBeat] = {}
 
@@ -120,6 +120,6 @@ class NodeUsage:
         """Totals of the busiest keys."""
         sums = self._keys.sums()
         busiest = sorted(sums, key=lambda key: -(sums[key][2] + sums[key][3]))
-        if len(sums) >= MAX_KEYS:  # make room for keys that come later
-            self._keys.drop(busiest[MAX_KEYS // 2 :])
+        if len(sums) >= KEYS_MOST:  # make room for keys that come later
+            self._keys.drop(busiest[KEYS_MOST // 2 :])
         return {key: sums[key] for key in busiest[:at_most]}

@@ -32,7 +32,7 @@ _HEADROOM_UNITS = SHARE_UNITS // 1000
 _DEAD_BAND_UNITS = SHARE_UNITS // 500
 _CALM_US = 1_000_000
 _RETRY_US = 300_000
-_RETRY_US_MAX = 2_000_000
+_RETRY_US_MOST = 2_000_000
 _LOOK_AROUND_BEATS = 30
 _LISTEN_US = 250_000
 _LISTEN_TO_WANTS_US = 1_000_000
@@ -198,7 +198,7 @@ class LeaderPolicy:
         if records:
             plan.changed_us, plan.pause_us = now_us, _RETRY_US
         else:
-            plan.pause_us = min(2 * plan.pause_us, _RETRY_US_MAX)
+            plan.pause_us = min(2 * plan.pause_us, _RETRY_US_MOST)
         return records
 
     def _look(

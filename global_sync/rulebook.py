@@ -24,7 +24,7 @@ from regional_limiter.rules import parse_document, with_rule, without_rule
 VERSION = 1
 PART_CHARACTERS = 350_000
 """The text is ASCII, and a character takes two bytes at most once it is a JSON string: 700 kB a part."""
-MAX_PARTS = 64
+PARTS_MOST = 64
 _INCOMPLETE_KEPT = 4
 
 PUT_RULE, DELETE_RULE, PUT_SET, UNREADABLE = "put_rule", "delete_rule", "put_set", "unreadable"
@@ -275,7 +275,7 @@ def _decode_part(value: bytes) -> _Part | None:
         part = msgspec.json.decode(value, type=_Part)
     except msgspec.DecodeError:
         return None
-    readable = part.v == VERSION and 0 <= part.part < part.parts <= MAX_PARTS
+    readable = part.v == VERSION and 0 <= part.part < part.parts <= PARTS_MOST
     return part if readable else None
 
 

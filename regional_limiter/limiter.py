@@ -26,7 +26,7 @@ from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback, Unanswered, shed
 from regional_limiter.heartbeat import Heartbeat
 from regional_limiter.leasing import Leasing
-from regional_limiter.model.decision import MAX_COST, Answer, Check, RuleVerdict, ShareKind, Verdict
+from regional_limiter.model.decision import COST_MOST, Answer, Check, RuleVerdict, ShareKind, Verdict
 from regional_limiter.model.errors import OtherRequest, StoreUnavailable
 from regional_limiter.model.rule import Algorithm
 from regional_limiter.model.share import ProtocolTimes
@@ -327,7 +327,7 @@ class Limiter:
         its way to 0 first.  Raises as :meth:`refund` does.
         """
         plan = self._planner.plan(check)
-        calls = [replace(call, cost=2 * max(call.capacity, MAX_COST)) for call in plan.calls(0)]
+        calls = [replace(call, cost=2 * max(call.capacity, COST_MOST)) for call in plan.calls(0)]
         groups = []
         dropped = []
         for group in plan.groups:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from regional_limiter import engine
 from regional_limiter.algorithms.registry import ALGORITHMS
-from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Answer, Check
+from regional_limiter.model.decision import COST_MOST, VALUE_BYTES_MOST, Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key, tag_of
 from regional_limiter.model.rule import Distribution, MeasuredCost, Priority, Rule, RuleSet, Scope
@@ -134,8 +134,8 @@ class Step:
             return 0
         if self._measured is not None:
             return self._measured
-        if cost + self._added > MAX_COST:
-            raise InvalidCheck("cost", f"at most {MAX_COST} with the {self._added} that rule {self.rule.id} adds")
+        if cost + self._added > COST_MOST:
+            raise InvalidCheck("cost", f"at most {COST_MOST} with the {self._added} that rule {self.rule.id} adds")
         return cost + self._added
 
     @property
@@ -288,7 +288,7 @@ class Planner:
         """Raises InvalidCheck, and RulesUnavailable when the domain has rules, none of which could be taken."""
         cost = check.cost
         named = check.request_id is not None or check.lease_id is not None
-        if type(cost) is not int or not 0 <= cost <= MAX_COST or named:
+        if type(cost) is not int or not 0 <= cost <= COST_MOST or named:
             validate_charge(check)
         domain = self._domains.get(check.domain)
         if domain is None:
@@ -331,8 +331,8 @@ def _measured(rule: Rule, cost: MeasuredCost, attributes: Mapping[str, str]) -> 
     if text is None:
         return cost.at_least
     number = number_of(normalised(text, dict(rule.normalise).get(cost.attribute, ())))
-    if number is None or not 0 <= number <= MAX_COST * cost.per:
-        expected = f"a number from 0 to {MAX_COST * cost.per}, by which rule {rule.id} measures its cost"
+    if number is None or not 0 <= number <= COST_MOST * cost.per:
+        expected = f"a number from 0 to {COST_MOST * cost.per}, by which rule {rule.id} measures its cost"
         raise InvalidCheck(cost.attribute, expected)
     return max(cost.at_least, ceil(Fraction(number) / cost.per))
 
@@ -346,8 +346,8 @@ def is_domain(name: str) -> bool:
 def validate_charge(check: Check) -> None:
     """The bounds of what a check asks for.  Raises InvalidCheck naming the field."""
     cost = check.cost
-    if type(cost) is not int or not 0 <= cost <= MAX_COST:
-        raise InvalidCheck("cost", f"an integer from 0 to {MAX_COST}")
+    if type(cost) is not int or not 0 <= cost <= COST_MOST:
+        raise InvalidCheck("cost", f"an integer from 0 to {COST_MOST}")
     for name, given in (("request_id", check.request_id), ("lease_id", check.lease_id)):
         if given is not None and not (given and _fits(given, ID_BYTES_MOST)):
             raise InvalidCheck(name, f"1 to {ID_BYTES_MOST} bytes of UTF-8")
@@ -360,8 +360,8 @@ def validate_identity(check: Check) -> None:
     if len(check.attributes) > ATTRIBUTES_MOST:
         raise InvalidCheck("attributes", f"at most {ATTRIBUTES_MOST} attributes")
     for name, value in check.attributes.items():
-        if not (_fits(value, MAX_VALUE_BYTES) and _fits(name, MAX_VALUE_BYTES)):
-            raise InvalidCheck(name[:MAX_VALUE_BYTES], f"at most {MAX_VALUE_BYTES} bytes of UTF-8")
+        if not (_fits(value, VALUE_BYTES_MOST) and _fits(name, VALUE_BYTES_MOST)):
+            raise InvalidCheck(name[:VALUE_BYTES_MOST], f"at most {VALUE_BYTES_MOST} bytes of UTF-8")
 
 
 def _fits(text: str, bytes_most: int) -> bool:

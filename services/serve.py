@@ -14,7 +14,7 @@ from services.check_api.bounded_http import BoundedHttp
 from services.listening import bind
 
 DRAIN_S = 3
-MAX_CONNECTIONS = 1024
+CONNECTIONS_MOST = 1024
 
 
 class _Server(uvicorn.Server):
@@ -36,7 +36,7 @@ def bounded(app: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=BoundedHttp,
-        limit_concurrency=MAX_CONNECTIONS,
+        limit_concurrency=CONNECTIONS_MOST,
         log_config=None,
         access_log=False,
         server_header=False,

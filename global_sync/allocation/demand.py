@@ -21,9 +21,9 @@ from regional_limiter.model.rule import Rate
 from regional_limiter.model.share import SHARE_UNITS
 
 _FAST_US = 40_000
-_FAST_US_MAX = 500_000
+_FAST_US_MOST = 500_000
 _TOKENS_AVERAGED = 100
-_LEAST_RATE = _TOKENS_AVERAGED * 1_000_000 / _FAST_US_MAX
+_LEAST_RATE = _TOKENS_AVERAGED * 1_000_000 / _FAST_US_MOST
 _SLOW_US = 400_000
 _PEAK_US = 60_000_000
 _TREND = 0.5 * 0.3 / 0.4  # half of the slope, over the 0.3 s that the loop takes
@@ -34,7 +34,7 @@ _QUIET_US = 1_000_000
 _LEAST_STEP_US = 5_000
 _GROUPS = 5
 _KEYS_A_TICK = 800
-_WANT_MAX = 2 * SHARE_UNITS
+_WANT_MOST = 2 * SHARE_UNITS
 _NOTHING = Want(0, 0)
 
 RateOf = Callable[[str], Rate | None]
@@ -214,7 +214,7 @@ class DemandEstimator:
         tokens = demand.fast + _TREND * (demand.fast - demand.slow)
         tokens = max(0.0, min(tokens, 2 * max(demand.fast, 1.0)))
         units = tokens * demand.per_token
-        want = 0 if units < 1 or tokens < 0.01 else min(_WANT_MAX, ceil(units))
+        want = 0 if units < 1 or tokens < 0.01 else min(_WANT_MOST, ceil(units))
         last = demand.reported
         off = abs(want - last.want)
         if off <= 0.02 * last.want and (
@@ -222,7 +222,7 @@ class DemandEstimator:
         ):
             return None  # so little that it cannot matter, whatever the share is
         since_us = now_us - demand.reported_at_us
-        now = Want(want, min(_WANT_MAX, int(demand.peak * demand.per_token)))
+        now = Want(want, min(_WANT_MOST, int(demand.peak * demand.per_token)))
         share, has_lease = self._share_of(key)
         scale = max(last.want, share, 1)
         if demand.fresh:
@@ -230,7 +230,7 @@ class DemandEstimator:
             since_us = max(since_us, _REPORT_GAP_US)
         matters = has_lease or want >= 0.7 * share or off > 0.5 * scale
         # Few tokens make a rough average: what chance explains is no news.
-        averaged = demand.fast * _FAST_US_MAX / 1_000_000
+        averaged = demand.fast * _FAST_US_MOST / 1_000_000
         chance = 0.7 * want / sqrt(2 * averaged) if 0 < averaged < _TOKENS_AVERAGED else 0.0
         if off > max(0.05 * scale, chance) and matters and since_us >= _REPORT_GAP_US:
             demand.fresh = demand.settled = False

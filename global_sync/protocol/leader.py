@@ -23,7 +23,7 @@ from collections.abc import Container, Mapping
 from global_sync.protocol.invariants import bases_fit, sum_fits
 from global_sync.protocol.leader_state import (
     KEY_OVERHEAD_BYTES,
-    MAX_LEDGER_BYTES,
+    LEDGER_BYTES_MOST,
     Issued,
     LeaderState,
     Link,
@@ -48,7 +48,7 @@ from global_sync.protocol.messages import (
 from regional_limiter.model.enforcement import BASE
 
 REISSUES_AT_ONCE = 1000
-MAX_WANTS = 100_000
+WANTS_MOST = 100_000
 
 
 class LeaderSide(LeaderState):
@@ -270,7 +270,7 @@ class LeaderSide(LeaderState):
 
     def _on_want(self, report: Report, key: str, want: Want) -> None:
         by_region = self._wants.get(key, {})
-        if not by_region and len(self._wants) >= MAX_WANTS:
+        if not by_region and len(self._wants) >= WANTS_MOST:
             return
         known = by_region.get(report.region)
         if known is not None and (known.session, known.basis) >= (report.session, report.basis):
@@ -347,7 +347,7 @@ class LeaderSide(LeaderState):
 
     def _may_open(self, key: str) -> bool:
         size = len(key) + KEY_OVERHEAD_BYTES
-        return key in self._ledger.keys or self._key_bytes + size <= MAX_LEDGER_BYTES
+        return key in self._ledger.keys or self._key_bytes + size <= LEDGER_BYTES_MOST
 
     def _open_key(self, key: str) -> None:
         if key not in self._ledger.keys:

@@ -18,7 +18,7 @@ REISSUE_AFTER_BEATS = 1
 """A record that waits longer for its acknowledgement is said again, as a KEEP of the same value."""
 SLOW_AFTER_BEATS = 2
 """A region whose records wait longer is left out of renewals: it lapses alone instead of blocking the rest."""
-MAX_LEDGER_BYTES = 700_000
+LEDGER_BYTES_MOST = 700_000
 """Bound on the keys with records: a WELCOME may have to name them all in one message."""
 KEY_OVERHEAD_BYTES = 16
 

@@ -26,7 +26,7 @@ from global_sync.protocol.invariants import hold_may_follow
 from global_sync.protocol.messages import Report, Want
 from global_sync.protocol.points import Listing, ListingStart, Point, Rest, SentWrite
 from global_sync.protocol.region_log import RegionLog
-from global_sync.protocol.region_state import LISTINGS_KEPT, MARKS_KEPT, MAX_KEYS, KeyHistory, KeyState, SentReport
+from global_sync.protocol.region_state import KEYS_MOST, LISTINGS_KEPT, MARKS_KEPT, KeyHistory, KeyState, SentReport
 from regional_limiter.model.enforcement import BASE, Write, WriteReply
 
 
@@ -210,7 +210,7 @@ class RegionSide(RegionLog):
 
     def set_want(self, key: str, want: Want) -> None:
         """What the region would use of ``key``.  Zero wants are forgotten once the leader has them."""
-        if self._wants.get(key) == want or (key not in self._wants and len(self._wants) >= MAX_KEYS):
+        if self._wants.get(key) == want or (key not in self._wants and len(self._wants) >= KEYS_MOST):
             return
         self._wants[key] = want
         self._unreported_wants[key] = None

@@ -14,7 +14,7 @@ from global_sync.protocol.snapshots import SnapshotParts
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import ProtocolTimes
 
-MAX_KEYS = 100_000
+KEYS_MOST = 100_000
 MARKS_KEPT = 400
 STATES_KEPT = 16
 LISTINGS_KEPT = 16
@@ -160,7 +160,7 @@ class RegionState:
         entry = self._keys.get(key)
         if entry is not None:
             entry.add(state)
-        elif len(self._keys) < MAX_KEYS:
+        elif len(self._keys) < KEYS_MOST:
             self._keys[key] = KeyHistory([state], self._watermark)
         else:
             self.keys_refused += 1  # never acknowledged, so the leader goes on counting it

@@ -8,8 +8,8 @@ from enum import IntEnum, StrEnum
 
 from regional_limiter.model.value import value
 
-MAX_COST = 2**31 - 1
-MAX_VALUE_BYTES = 1024
+COST_MOST = 2**31 - 1
+VALUE_BYTES_MOST = 1024
 
 
 class Reason(StrEnum):

@@ -33,13 +33,13 @@ FLOOR = -2
 DEFAULT = -3
 """Not a lease: the key follows what holds for keys without a lease."""
 
-MAX_LEASES = 50_000
+LEASES_MOST = 50_000
 LEASES_KEPT = 25_000
 """Above the first, leases that say nothing of their own are forgotten down to the second; a write that would
 leave more is refused (and so never acknowledged)."""
 
-MAX_DOMAINS = 1000
-MAX_LEASED = 5000
+DOMAINS_MOST = 1000
+LEASED_MOST = 5000
 """Keys that tokens are leased of at a time; of further ones none is."""
 
 
@@ -207,7 +207,7 @@ class Enforcement:
         variable = self._current()
         known = variable.bases.get(domain)
         if known is None:
-            if len(variable.bases) < MAX_DOMAINS:
+            if len(variable.bases) < DOMAINS_MOST:
                 variable.bases[domain] = _Base(version, _Series(base, now_us, base, now_us))
         elif version > known.version:
             known.version = version
@@ -346,9 +346,9 @@ class Enforcement:
         def needed() -> int:
             return len(variable.leases) + sum(key not in variable.leases for key in write.leases)
 
-        if needed() > MAX_LEASES:
+        if needed() > LEASES_MOST:
             self._forget(variable)
-        return needed() <= MAX_LEASES
+        return needed() <= LEASES_MOST
 
     def _forget(self, variable: _Variable) -> None:
         """Keys that follow what holds without a lease go, longest unchanged first.
@@ -373,7 +373,7 @@ class Enforcement:
         """Whether a lease of the key could be noted (after ``enter``); if not, none is to be given."""
         variable = self._current()
         self._turn_leased(variable, now_us)
-        return key in variable.leased or len(variable.leased) < MAX_LEASED
+        return key in variable.leased or len(variable.leased) < LEASED_MOST
 
     def note_lease(self, key: str, domain: str, share: int) -> None:
         """Tokens of ``key`` were given to a node under ``share`` (after ``may_be_leased``)."""

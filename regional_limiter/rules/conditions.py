@@ -25,8 +25,8 @@ Forms = Mapping[str, Sequence[NormalForm]]
 def read_match(faults: Faults, place: str, value: object, forms: Forms) -> tuple[Condition, ...]:
     """The conditions at ``place``; ``forms``: the normal forms in which the rule sees its attributes."""
     mapping = read_mapping(faults, place, value)
-    if len(mapping) > grammar.MAX_MATCH_ATTRIBUTES:
-        faults.add(place, f"at most {grammar.MAX_MATCH_ATTRIBUTES} attributes, not {len(mapping)}")
+    if len(mapping) > grammar.MATCH_ATTRIBUTES_MOST:
+        faults.add(place, f"at most {grammar.MATCH_ATTRIBUTES_MOST} attributes, not {len(mapping)}")
         return ()
     return tuple(
         _read_condition(faults, below(place, name), name, item, forms.get(name, ()))
@@ -84,8 +84,8 @@ def _read_texts(
     for at, item in _one_or_list(faults, place, value, "excludes" if negated else "matches"):
         before = faults.count
         text = read_text(faults, at, item)
-        if text.count("*") > grammar.MAX_STARS:
-            faults.add(at, f"at most {grammar.MAX_STARS} wildcards in one text, in {shown(text)}")
+        if text.count("*") > grammar.STARS_MOST:
+            faults.add(at, f"at most {grammar.STARS_MOST} wildcards in one text, in {shown(text)}")
         elif faults.count == before:
             _check_form(faults, at, text, forms)
         values.append(text)
@@ -103,7 +103,7 @@ def _one_or_list(faults: Faults, place: str, value: object, verb: str) -> list[t
         return [(place, value)]
     if not value:
         faults.add(place, f"an empty list {verb} nothing: name a value, or leave the attribute out")
-    items = read_list(faults, place, value, grammar.MAX_MATCH_VALUES)
+    items = read_list(faults, place, value, grammar.MATCH_VALUES_MOST)
     return [(f"{place}[{index}]", item) for index, item in enumerate(items)]
 
 

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from regional_limiter.model.errors import Fault, InvalidRules
 
-MAX_FAULTS = 1000
+FAULTS_MOST = 1000
 _LONGEST_SHOWN = 60
 
 
@@ -26,7 +26,7 @@ class Faults:
 
     @property
     def full(self) -> bool:
-        return len(self._kept) >= MAX_FAULTS
+        return len(self._kept) >= FAULTS_MOST
 
     @property
     def count(self) -> int:

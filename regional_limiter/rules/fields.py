@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from regional_limiter.rules.faults import Faults, nearest, shown
-from regional_limiter.rules.grammar import ATTRIBUTE, ATTRIBUTE_EXPECTED, MAX_TEXT_BYTES
+from regional_limiter.rules.grammar import ATTRIBUTE, ATTRIBUTE_EXPECTED, TEXT_BYTES_MOST
 
 NOT_BUILT = "known, but not built yet"
 
@@ -80,8 +80,8 @@ def read_text(faults: Faults, place: str, value: object, *, empty: bool = True) 
     except UnicodeEncodeError:
         faults.add(place, "must be UTF-8: it holds half of a surrogate pair")
         return ""
-    if size > MAX_TEXT_BYTES:
-        faults.add(place, f"at most {MAX_TEXT_BYTES:,} bytes, not {size:,}")
+    if size > TEXT_BYTES_MOST:
+        faults.add(place, f"at most {TEXT_BYTES_MOST:,} bytes, not {size:,}")
         return ""
     if not value and not empty:
         faults.add(place, "must not be empty")

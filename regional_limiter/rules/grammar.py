@@ -10,29 +10,29 @@ import re
 
 from regional_limiter.model.rule import Algorithm
 
-MAX_DOCUMENT_BYTES = 2**20
-MAX_RULES = 10_000
-MAX_SUBJECTS = 10_000
-MAX_SUBJECT_SHAPES = 32
+DOCUMENT_BYTES_MOST = 2**20
+RULES_MOST = 10_000
+SUBJECTS_MOST = 10_000
+SUBJECT_SHAPES_MOST = 32
 """Different sets of attributes that subjects are found by: each costs every check one look-up."""
-MAX_OVERRIDES = 10_000
-MAX_MULTIPLY = 1_000_000
-MAX_NORMAL_FORMS = 8
-MAX_VIEWS = 32
+OVERRIDES_MOST = 10_000
+MULTIPLY_MOST = 1_000_000
+NORMAL_FORMS_MOST = 8
+VIEWS_MOST = 32
 """Different normal forms of attributes in one set: a check has each of them worked out."""
-MAX_REGIONS = 64
-MAX_WEIGHT = 1_000_000
-MAX_TEXT_BYTES = 1024
-MAX_MATCH_ATTRIBUTES = 16
-MAX_MATCH_VALUES = 1000
-MAX_MATCH_VALUES_OF_SET = 100_000
-MAX_STARS = 16
-MAX_KEY_ATTRIBUTES = 16
-MAX_CAPACITY = 900_000_000_000
+REGIONS_MOST = 64
+WEIGHT_MOST = 1_000_000
+TEXT_BYTES_MOST = 1024
+MATCH_ATTRIBUTES_MOST = 16
+MATCH_VALUES_MOST = 1000
+MATCH_VALUES_OF_SET_MOST = 100_000
+STARS_MOST = 16
+KEY_ATTRIBUTES_MOST = 16
+CAPACITY_MOST = 900_000_000_000
 """Times 10,000 share units it still stays below 2^53."""
-MAX_SPAN_MS = 366 * 86_400_000
-MAX_LEASE_MS = 86_400_000
-MAX_ENTRIES = {Algorithm.SLIDING_WINDOW_LOG: 10_000, Algorithm.CONCURRENCY: 10_000}
+SPAN_MS_MOST = 366 * 86_400_000
+LEASE_MS_MOST = 86_400_000
+ENTRIES_MOST = {Algorithm.SLIDING_WINDOW_LOG: 10_000, Algorithm.CONCURRENCY: 10_000}
 """Of what a bucket keeps one entry for each: it is read and written with every check."""
 
 NAME = re.compile(r"[a-z0-9._-]{1,64}", re.ASCII)

@@ -85,10 +85,10 @@ def _read_numbers(faults: Faults, place: str, fields: Mapping[str, object], algo
         return Numbers(amount)
     at, value = below(place, own[1]), fields[own[1]]
     if own[1] == "lease":
-        return Numbers(amount, lease_ms=read_span_ms(faults, at, value, grammar.MAX_LEASE_MS, LEASE_EXPECTED))
+        return Numbers(amount, lease_ms=read_span_ms(faults, at, value, grammar.LEASE_MS_MOST, LEASE_EXPECTED))
     if isinstance(value, dict):
         return Numbers(amount, calendar=_read_calendar(faults, at, value, algorithm))
-    return Numbers(amount, window_ms=read_span_ms(faults, at, value, grammar.MAX_SPAN_MS))
+    return Numbers(amount, window_ms=read_span_ms(faults, at, value, grammar.SPAN_MS_MOST))
 
 
 def _read_amount(faults: Faults, place: str, fields: Mapping[str, object], algorithm: Algorithm) -> int:
@@ -97,14 +97,14 @@ def _read_amount(faults: Faults, place: str, fields: Mapping[str, object], algor
     if name not in fields:
         faults.add(at, f"missing: a {algorithm} needs it")
         return 0
-    return read_integer(faults, at, fields[name], 0, grammar.MAX_CAPACITY)
+    return read_integer(faults, at, fields[name], 0, grammar.CAPACITY_MOST)
 
 
 def _check_amount(faults: Faults, at: str, algorithm: Algorithm, numbers: Numbers) -> None:
     """What the algorithm can keep."""
-    most, why = grammar.MAX_CAPACITY, "no rule takes more"
-    if algorithm in grammar.MAX_ENTRIES:
-        most = grammar.MAX_ENTRIES[algorithm]
+    most, why = grammar.CAPACITY_MOST, "no rule takes more"
+    if algorithm in grammar.ENTRIES_MOST:
+        most = grammar.ENTRIES_MOST[algorithm]
         why = f"a {algorithm} keeps an entry for each"
         if algorithm is Algorithm.SLIDING_WINDOW_LOG:
             why += ", a sliding_window_counter takes more"

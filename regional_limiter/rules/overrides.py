@@ -26,7 +26,7 @@ def read_overrides(
     """The overrides of a set, by rule and key.  ``rules``: those without faults; ``ids``: of all its rules."""
     overrides: dict[str, dict[tuple[str, ...], Override]] = {}
     first_place: dict[tuple[str, tuple[str, ...]], str] = {}
-    for index, item in enumerate(read_list(faults, "overrides", value, grammar.MAX_OVERRIDES)):
+    for index, item in enumerate(read_list(faults, "overrides", value, grammar.OVERRIDES_MOST)):
         place = f"overrides[{index}]"
         read = _read_override(faults, place, item, rules, ids, regions)
         if read is None:
@@ -118,7 +118,7 @@ def _with_numbers(
         held = read_numbers(faults, place, source, rule.algorithm)
     else:
         at = below(place, "multiply")
-        by = read_decimal(faults, at, fields["multiply"], grammar.MAX_MULTIPLY)
+        by = read_decimal(faults, at, fields["multiply"], grammar.MULTIPLY_MOST)
         if by is None:
             return rule
         held = multiplied(faults, at, rule, by)

@@ -135,7 +135,7 @@ def _read_regions(faults: Faults, value: object) -> dict[str, int]:
     regions: dict[str, int] = {}
     before = faults.count
     if isinstance(value, list):
-        for index, item in enumerate(read_list(faults, "regions", value, grammar.MAX_REGIONS)):
+        for index, item in enumerate(read_list(faults, "regions", value, grammar.REGIONS_MOST)):
             place = f"regions[{index}]"
             name = read_name(faults, place, item, grammar.NAME, grammar.NAME_EXPECTED)
             if name and name in regions:
@@ -143,13 +143,13 @@ def _read_regions(faults: Faults, value: object) -> dict[str, int]:
             regions[name] = 1
     else:
         mapping = read_mapping(faults, "regions", value)
-        if len(mapping) > grammar.MAX_REGIONS:
-            faults.add("regions", f"at most {grammar.MAX_REGIONS} regions, not {len(mapping)}")
+        if len(mapping) > grammar.REGIONS_MOST:
+            faults.add("regions", f"at most {grammar.REGIONS_MOST} regions, not {len(mapping)}")
             return {}
         for name, weight in mapping.items():
             place = below("regions", name)
             read_name(faults, place, name, grammar.NAME, grammar.NAME_EXPECTED)
-            regions[name] = read_integer(faults, place, weight, 0, grammar.MAX_WEIGHT)
+            regions[name] = read_integer(faults, place, weight, 0, grammar.WEIGHT_MOST)
     if faults.count == before and not any(regions.values()):
         faults.add("regions", "at least one region must have a weight above 0" if regions else "must not be empty")
     return regions
@@ -158,7 +158,7 @@ def _read_regions(faults: Faults, value: object) -> dict[str, int]:
 def _read_subjects(faults: Faults, value: object) -> tuple[Subject, ...]:
     subjects = []
     seen: dict[frozenset[tuple[str, str]], int] = {}
-    for index, item in enumerate(read_list(faults, "subjects", value, grammar.MAX_SUBJECTS)):
+    for index, item in enumerate(read_list(faults, "subjects", value, grammar.SUBJECTS_MOST)):
         place = f"subjects[{index}]"
         fields = read_mapping(faults, place, item)
         where = read_attributes(faults, place, {name: text for name, text in fields.items() if name != "set"})
@@ -173,10 +173,10 @@ def _read_subjects(faults: Faults, value: object) -> tuple[Subject, ...]:
             faults.add(place, f"is about the same as subjects[{first}]")
         subjects.append(Subject(where, attributes))
     shapes = {frozenset(subject.where) for subject in subjects}
-    if len(shapes) > grammar.MAX_SUBJECT_SHAPES:
+    if len(shapes) > grammar.SUBJECT_SHAPES_MOST:
         faults.add(
             "subjects",
-            f"found by {len(shapes)} different sets of attributes: at most {grammar.MAX_SUBJECT_SHAPES}",
+            f"found by {len(shapes)} different sets of attributes: at most {grammar.SUBJECT_SHAPES_MOST}",
         )
     return tuple(subjects)
 
@@ -192,7 +192,7 @@ def _read_rules(faults: Faults, value: object, domain: str, regions: int | None)
     rules = []
     first_place: dict[str, str] = {}
     values = 0
-    for index, item in enumerate(read_list(faults, "rules", value, grammar.MAX_RULES)):
+    for index, item in enumerate(read_list(faults, "rules", value, grammar.RULES_MOST)):
         place = f"rules[{index}]"
         name = item.get("id") if isinstance(item, dict) else None
         if isinstance(name, str) and first_place.setdefault(name, place) != place:
@@ -202,8 +202,8 @@ def _read_rules(faults: Faults, value: object, domain: str, regions: int | None)
             rules.append(rule)
             values += sum(map(values_in, rule.match))
     views = {view for rule in rules for view in rule.normalise}
-    if len(views) > grammar.MAX_VIEWS:
-        faults.add("rules", f"at most {grammar.MAX_VIEWS} different normal forms of attributes, not {len(views)}")
-    if values > grammar.MAX_MATCH_VALUES_OF_SET:
-        faults.add("rules", f"at most {grammar.MAX_MATCH_VALUES_OF_SET:,} values to match in all, not {values:,}")
+    if len(views) > grammar.VIEWS_MOST:
+        faults.add("rules", f"at most {grammar.VIEWS_MOST} different normal forms of attributes, not {len(views)}")
+    if values > grammar.MATCH_VALUES_OF_SET_MOST:
+        faults.add("rules", f"at most {grammar.MATCH_VALUES_OF_SET_MOST:,} values to match in all, not {values:,}")
     return tuple(rules)

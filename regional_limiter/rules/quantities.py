@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from regional_limiter.model.rule import Rate
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS
 from regional_limiter.rules.faults import Faults, nearest, shown
-from regional_limiter.rules.grammar import MAX_SPAN_MS
+from regional_limiter.rules.grammar import SPAN_MS_MOST
 
 _ROOM = LARGEST_EXACT_INTEGER - 2**43
 _LONGEST_PERIOD_MS = 2**39
@@ -103,7 +103,7 @@ def read_rate(faults: Faults, place: str, value: object) -> Fraction | None:
     tokens = Fraction(parts[1])
     if tokens == 0:
         faults.add(place, ZERO_REFILL)
-    elif not 0 < span_ms <= MAX_SPAN_MS:
+    elif not 0 < span_ms <= SPAN_MS_MOST:
         faults.add(place, f"the span must be from 1 second to 366 days, in {shown(value)}")
     else:
         return tokens / span_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TypeVar
 
-from regional_limiter.model.decision import MAX_COST
+from regional_limiter.model.decision import COST_MOST
 from regional_limiter.model.rule import (
     Algorithm,
     Distribution,
@@ -105,7 +105,7 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
 
 def _read_key(faults: Faults, place: str, value: object) -> tuple[str, ...]:
     names = []
-    for index, item in enumerate(read_list(faults, place, value, grammar.MAX_KEY_ATTRIBUTES)):
+    for index, item in enumerate(read_list(faults, place, value, grammar.KEY_ATTRIBUTES_MOST)):
         at = f"{place}[{index}]"
         name = read_name(faults, at, item, grammar.ATTRIBUTE, f"an attribute: {grammar.ATTRIBUTE_EXPECTED}")
         if name and name in names:
@@ -128,17 +128,17 @@ def _read_normalise(faults: Faults, place: str, value: object) -> dict[str, tupl
             faults.add(at, f"names no normal form: {', '.join(NormalForm)}")
         forms[name] = tuple(
             read_choice(faults, f"{at}[{index}]", item, NormalForm, NormalForm.TRIM)
-            for index, item in enumerate(read_list(faults, at, words, grammar.MAX_NORMAL_FORMS))
+            for index, item in enumerate(read_list(faults, at, words, grammar.NORMAL_FORMS_MOST))
         )
     return forms
 
 
 def _read_cost(faults: Faults, place: str, value: object) -> int | MeasuredCost:
     if not isinstance(value, dict):
-        if type(value) is not int or not 0 <= value <= MAX_COST:
+        if type(value) is not int or not 0 <= value <= COST_MOST:
             faults.add(
                 place,
-                f"must be a whole number from 0 to {MAX_COST:,}, which is added to the cost of a check,"
+                f"must be a whole number from 0 to {COST_MOST:,}, which is added to the cost of a check,"
                 f" or {_MEASURED_EXPECTED}, not {shown(value)}",
             )
             return 0
@@ -152,9 +152,9 @@ def _read_cost(faults: Faults, place: str, value: object) -> int | MeasuredCost:
         grammar.ATTRIBUTE,
         f"an attribute: {grammar.ATTRIBUTE_EXPECTED}",
     )
-    per = read_integer(faults, below(place, "per"), fields.get("per", 1), 1, MAX_COST)
+    per = read_integer(faults, below(place, "per"), fields.get("per", 1), 1, COST_MOST)
     return MeasuredCost(
-        name, per, read_integer(faults, below(place, "at_least"), fields.get("at_least", 1), 1, MAX_COST)
+        name, per, read_integer(faults, below(place, "at_least"), fields.get("at_least", 1), 1, COST_MOST)
     )
 
 

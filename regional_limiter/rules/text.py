@@ -20,10 +20,10 @@ import yaml
 
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.rules.faults import Faults, shown
-from regional_limiter.rules.grammar import MAX_DOCUMENT_BYTES
+from regional_limiter.rules.grammar import DOCUMENT_BYTES_MOST
 
-MAX_DEPTH = 32
-MAX_EXPANDED = 4 * MAX_DOCUMENT_BYTES
+DEPTH_MOST = 32
+EXPANDED_MOST = 4 * DOCUMENT_BYTES_MOST
 """Characters and nodes of a document with its aliases written out."""
 
 _LONGEST_NUMBER = 40
@@ -76,8 +76,8 @@ def _fail(place: str, problem: str) -> NoReturn:
 def _decoded(text: bytes | str) -> str:
     try:
         encoded = text.encode() if isinstance(text, str) else text
-        if len(encoded) > MAX_DOCUMENT_BYTES:
-            _fail("document", f"at most {MAX_DOCUMENT_BYTES:,} bytes, not {len(encoded):,}")
+        if len(encoded) > DOCUMENT_BYTES_MOST:
+            _fail("document", f"at most {DOCUMENT_BYTES_MOST:,} bytes, not {len(encoded):,}")
         return (text if isinstance(text, str) else encoded.decode()).removeprefix("\ufeff")
     except UnicodeError:
         _fail("document", "must be UTF-8")
@@ -145,15 +145,15 @@ def _read_json(text: str) -> tuple[object, Faults]:
     except json.JSONDecodeError as error:
         raise _NotJson([Fault(f"line {error.lineno}, column {error.colno}", f"not JSON: {error.msg}")]) from None
     except RecursionError:
-        _fail("document", f"nested deeper than {MAX_DEPTH} levels")
+        _fail("document", f"nested deeper than {DEPTH_MOST} levels")
     if not _is_shallow(document):
-        _fail("document", f"nested deeper than {MAX_DEPTH} levels")
+        _fail("document", f"nested deeper than {DEPTH_MOST} levels")
     return document, faults
 
 
 def _is_shallow(document: object) -> bool:
     level = [document]
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(DEPTH_MOST + 1):
         inner = [
             item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)
         ]
@@ -201,8 +201,8 @@ class _YamlReader:
         return document
 
     def _node(self, event: Any, depth: int) -> object:
-        if depth > MAX_DEPTH:
-            _fail(_place(event.start_mark), f"nested deeper than {MAX_DEPTH} levels")
+        if depth > DEPTH_MOST:
+            _fail(_place(event.start_mark), f"nested deeper than {DEPTH_MOST} levels")
         before = self._expanded
         if isinstance(event, yaml.AliasEvent):
             known = self._anchors.get(event.anchor or "")
@@ -226,8 +226,8 @@ class _YamlReader:
 
     def _grow(self, event: Any, by: int) -> None:
         self._expanded += by
-        if self._expanded > MAX_EXPANDED:
-            _fail(_place(event.start_mark), f"with its aliases written out longer than {MAX_EXPANDED:,}")
+        if self._expanded > EXPANDED_MOST:
+            _fail(_place(event.start_mark), f"with its aliases written out longer than {EXPANDED_MOST:,}")
 
     def _sequence(self, depth: int) -> list[object]:
         items = []

@@ -28,7 +28,14 @@ from regional_limiter.algorithms.registry import ALGORITHMS, functions_of
 from regional_limiter.algorithms.sliding_window_log import TRIM_MOST
 from regional_limiter.algorithms.token_lease import CAPACITY_LEAST, LEVEL_PART, RETURNS_MOST, SLOT_MS, TOKENS_LEAST
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
-from regional_limiter.model.enforcement import LEASES_KEPT, MAX_DOMAINS, MAX_LEASED, MAX_LEASES, Write, WriteReply
+from regional_limiter.model.enforcement import (
+    DOMAINS_MOST,
+    LEASED_MOST,
+    LEASES_KEPT,
+    LEASES_MOST,
+    Write,
+    WriteReply,
+)
 from regional_limiter.model.errors import OtherRequest
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import (
@@ -118,9 +125,9 @@ _NUMBERS = {
     "SHARE_UNITS": SHARE_UNITS,
     "FLOOR_PER_MILLE": FLOOR_PER_MILLE,
     "EXACT": LARGEST_EXACT_INTEGER - 1,
-    "DEMAND_MAX": DEMAND_MOST,
+    "DEMAND_MOST": DEMAND_MOST,
     "DEMAND_A_REPLY": DEMAND_A_REPLY,
-    "BEATS_MAX": BEATS_MOST,
+    "BEATS_MOST": BEATS_MOST,
     "BEAT_YOUNG_US": BEAT_YOUNG_US,
     "RECORD_MS": RECORD_MS,
     "OTHER_WINDOWS": OTHER_WINDOWS,
@@ -167,10 +174,10 @@ def build_library(times: ProtocolTimes, *, test_clock: bool = False) -> Library:
     constants = {
         "GAP_US": times.gap_us,
         "CONSENT_US": times.consent_us,
-        "LEASES_MAX": MAX_LEASES,
+        "LEASES_MOST": LEASES_MOST,
         "LEASES_KEPT": LEASES_KEPT,
-        "DOMAINS_MAX": MAX_DOMAINS,
-        "LEASED_MAX": MAX_LEASED,
+        "DOMAINS_MOST": DOMAINS_MOST,
+        "LEASED_MOST": LEASED_MOST,
         "LEASE_REMEMBERED_US": times.lease_remembered_us,
         **_NUMBERS,
     }

@@ -37,8 +37,8 @@ from services.check_api.answers import (
 )
 from services.check_api.batches import Batches, Outcomes
 from services.check_api.bodies import (
-    MAX_BATCH_BYTES,
-    MAX_BODY_BYTES,
+    BATCH_BYTES_MOST,
+    BODY_BYTES_MOST,
     parse_acquire,
     parse_batch,
     parse_check,
@@ -199,7 +199,7 @@ class NodeApp:
         return self.decided(check, answer, wants_detail(scope["query_string"]))
 
     async def _check_batch(self, scope: Scope, receive: Receive) -> Reply:
-        body = await _read_body(scope, receive, MAX_BATCH_BYTES)
+        body = await _read_body(scope, receive, BATCH_BYTES_MOST)
         # What comes here is wrong in some place, nearly always; a large one would hold up everybody else.
         checks = (
             parse_batch(body) if len(body) <= PARSED_AT_ONCE_BYTES else await asyncio.to_thread(parse_batch, body)
@@ -370,7 +370,7 @@ def _import_routes() -> Any:
         sys.setswitchinterval(usual_s)
 
 
-async def _read_body(scope: Scope, receive: Receive, bytes_most: int = MAX_BODY_BYTES) -> bytes:
+async def _read_body(scope: Scope, receive: Receive, bytes_most: int = BODY_BYTES_MOST) -> bytes:
     """The whole body.  Raises _Unread when it is too large, or too slow: then the rest is not read."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and (len(value) > 9 or int(value) > bytes_most):

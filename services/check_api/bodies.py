@@ -23,14 +23,13 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Check
+from regional_limiter.model.decision import COST_MOST, VALUE_BYTES_MOST, Check
 from regional_limiter.model.errors import Fault
 from regional_limiter.plan import DOMAIN_EXPECTED, ID_BYTES_MOST, is_domain
 
-MAX_BODY_BYTES = 64 * 1024
-MAX_BATCH_BYTES = 1024 * 1024
-MAX_BATCH_CHECKS = 1000
-MAX_ID_BYTES = ID_BYTES_MOST
+BODY_BYTES_MOST = 64 * 1024
+BATCH_BYTES_MOST = 1024 * 1024
+BATCH_CHECKS_MOST = 1000
 FAULTS_MOST = 16
 """Unknown fields, and wrong attributes, that are told of one check: telling takes time, and others wait."""
 
@@ -45,10 +44,10 @@ _QUERY_FIELDS = ("client_key", "resource", "domain", "detail")
 _OF_ATTRIBUTES = "attributes."
 _OWN_FIELD = ("client_key", "resource")
 _OF_LEASE = (*_OWN_FIELD, "lease_id")
-_COST_EXPECTED = f"must be an integer from 0 to {MAX_COST}"
+_COST_EXPECTED = f"must be an integer from 0 to {COST_MOST}"
 _TWICE = "is given twice"
 _TOO_DEEP = "is nested too deeply to be read: at most one object of attributes lies in a check"
-_BATCH_EXPECTED = f"must be a list of at most {MAX_BATCH_CHECKS:,} checks"
+_BATCH_EXPECTED = f"must be a list of at most {BATCH_CHECKS_MOST:,} checks"
 
 
 class Refused(Exception):
@@ -65,7 +64,7 @@ class CheckBody(msgspec.Struct, forbid_unknown_fields=True):
 
     client_key: str
     resource: str
-    cost: Annotated[int, Meta(ge=0, le=MAX_COST, extra_json_schema={"default": 1})] | UnsetType = UNSET
+    cost: Annotated[int, Meta(ge=0, le=COST_MOST, extra_json_schema={"default": 1})] | UnsetType = UNSET
     attributes: dict[str, str] | UnsetType = UNSET
     domain: Annotated[str, Meta(extra_json_schema={"default": DEFAULT_DOMAIN})] | UnsetType = UNSET
     request_id: str | UnsetType | None = UNSET
@@ -74,7 +73,7 @@ class CheckBody(msgspec.Struct, forbid_unknown_fields=True):
 class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a batch."""
 
-    checks: Annotated[list[CheckBody], Meta(max_length=MAX_BATCH_CHECKS)]
+    checks: Annotated[list[CheckBody], Meta(max_length=BATCH_CHECKS_MOST)]
 
 
 class IdentityBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -91,7 +90,7 @@ class AcquireBody(msgspec.Struct, forbid_unknown_fields=True):
 
     client_key: str
     resource: str
-    cost: Annotated[int, Meta(ge=0, le=MAX_COST)] = 1
+    cost: Annotated[int, Meta(ge=0, le=COST_MOST)] = 1
     attributes: dict[str, str] = {}
     domain: Annotated[str, Meta(extra_json_schema={"default": DEFAULT_DOMAIN})] = DEFAULT_DOMAIN
     lease_id: str | UnsetType | None = UNSET
@@ -124,7 +123,7 @@ def parse_check(body: bytes) -> Check:
         raise _explain(body, str(error)) from None
     # No text is longer than the body that it was written in.
     plain = given.domain is UNSET and given.request_id is UNSET and given.attributes is UNSET
-    if not ((plain and len(body) <= MAX_VALUE_BYTES) or _fits(given)):
+    if not ((plain and len(body) <= VALUE_BYTES_MOST) or _fits(given)):
         raise _explain(body, "a value is too long")
     if b"\\" in body or body.count(b'"') != _quotes(given):
         _refuse_repeated(body)
@@ -154,7 +153,7 @@ def parse_batch(body: bytes) -> Sequence[Check | Refused]:
         raw = _decode_raw_batch(body).checks
     except (msgspec.DecodeError, RecursionError) as error:
         raise _explain_batch(body, error) from None
-    if len(raw) > MAX_BATCH_CHECKS:
+    if len(raw) > BATCH_CHECKS_MOST:
         raise Refused(422, [Fault("checks", f"{_BATCH_EXPECTED}, has {len(raw):,}")])
     items = [bytes(item) for item in raw]
     if body.count(b'"') != 2 + sum(item.count(b'"') for item in items):
@@ -163,8 +162,8 @@ def parse_batch(body: bytes) -> Sequence[Check | Refused]:
 
 
 def _parse_item(item: bytes) -> Check | Refused:
-    if len(item) > MAX_BODY_BYTES:
-        return Refused(422, [Fault("body", f"a check may have at most {MAX_BODY_BYTES:,} bytes")])
+    if len(item) > BODY_BYTES_MOST:
+        return Refused(422, [Fault("body", f"a check may have at most {BODY_BYTES_MOST:,} bytes")])
     try:
         return parse_check(item)
     except Refused as error:
@@ -173,7 +172,7 @@ def _parse_item(item: bytes) -> Check | Refused:
 
 def _explain_batch(body: bytes, error: Exception) -> Refused:
     """Why a body is no batch, by its field unless it is so large that reading it again would hold up others."""
-    if len(body) <= MAX_BODY_BYTES:
+    if len(body) <= BODY_BYTES_MOST:
         return _explain(body, str(error), _batch_faults)
     if isinstance(error, msgspec.ValidationError):
         return Refused(422, [Fault("body", f"must be a batch: {error}")])
@@ -287,8 +286,8 @@ def _fits(given: CheckBody) -> bool:
     if given.domain is not UNSET and not is_domain(given.domain):
         return False
     request_id, attributes = given.request_id, given.attributes
-    if request_id is not UNSET and request_id is not None and not 0 < len(request_id) * 4 <= MAX_ID_BYTES:
-        return 0 < len(request_id.encode()) <= MAX_ID_BYTES
+    if request_id is not UNSET and request_id is not None and not 0 < len(request_id) * 4 <= ID_BYTES_MOST:
+        return 0 < len(request_id.encode()) <= ID_BYTES_MOST
     if attributes is UNSET:
         return True
     for name, value in attributes.items():
@@ -297,7 +296,7 @@ def _fits(given: CheckBody) -> bool:
     return True
 
 
-def _short(value: str, bytes_most: int = MAX_VALUE_BYTES) -> bool:
+def _short(value: str, bytes_most: int = VALUE_BYTES_MOST) -> bool:
     # UTF-8 takes at most four bytes a character: encode only what could be too long.
     return len(value) * 4 <= bytes_most or len(value.encode()) <= bytes_most
 
@@ -365,7 +364,7 @@ def _no_constant(name: str) -> object:
 
 def _bounded_int(digits: str) -> int:
     # An integer of thousands of digits is out of range whatever it is, and slow to read.
-    return int(digits) if len(digits) < 20 else (-1 if digits.startswith("-") else MAX_COST + 1)
+    return int(digits) if len(digits) < 20 else (-1 if digits.startswith("-") else COST_MOST + 1)
 
 
 def _batch_faults(document: Mapping[str, object]) -> list[Fault]:
@@ -393,19 +392,19 @@ def _faults(
     faults += _repeated_faults(document)
     for name in (*_OWN_FIELD, "domain"):
         if name in document:
-            faults += _text_faults(name, document[name], MAX_VALUE_BYTES)
+            faults += _text_faults(name, document[name], VALUE_BYTES_MOST)
     domain = document.get("domain", DEFAULT_DOMAIN)
-    if isinstance(domain, str) and len(domain) <= MAX_VALUE_BYTES and not is_domain(domain):
+    if isinstance(domain, str) and len(domain) <= VALUE_BYTES_MOST and not is_domain(domain):
         faults.append(Fault("domain", f"must be {DOMAIN_EXPECTED}"))
     for name in ("request_id", "lease_id"):
         given = document.get(name)
         if name not in known or name not in document or (given is None and name not in required):
             continue
-        faults += _text_faults(name, given, MAX_ID_BYTES)
+        faults += _text_faults(name, given, ID_BYTES_MOST)
         if given == "":
             faults.append(Fault(name, "must not be empty"))
     cost = document.get("cost", 1)
-    if "cost" in known and (isinstance(cost, bool) or not isinstance(cost, int) or not 0 <= cost <= MAX_COST):
+    if "cost" in known and (isinstance(cost, bool) or not isinstance(cost, int) or not 0 <= cost <= COST_MOST):
         faults.append(Fault("cost", _COST_EXPECTED))
     return faults + _attribute_faults(document.get("attributes", {}))
 
@@ -418,7 +417,7 @@ def _attribute_faults(attributes: object) -> list[Fault]:
         place = _OF_ATTRIBUTES + _name(name)
         if name in _OWN_FIELD:
             faults.append(Fault(place, f"is given by the field {name}"))
-        faults += _text_faults(place, name, MAX_VALUE_BYTES) or _text_faults(place, value, MAX_VALUE_BYTES)
+        faults += _text_faults(place, name, VALUE_BYTES_MOST) or _text_faults(place, value, VALUE_BYTES_MOST)
         if len(faults) >= FAULTS_MOST:
             break
     return faults

@@ -19,12 +19,12 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from services.check_api.headers import Header, Lines, as_headers, as_lines
 from services.check_api.replies import CLOSE, Reply, problem, unavailable
 
-MAX_HEAD_BYTES = 128 * 1024
+HEAD_BYTES_MOST = 128 * 1024
 HEAD_DEADLINE_S = 10.0
 
 _CLOSE_LINE = as_lines(CLOSE)
 _NOT_HTTP = problem(400, "this is not an HTTP request", CLOSE)
-_TOO_LARGE = problem(431, f"the head of a request may have at most {MAX_HEAD_BYTES:,} bytes", CLOSE)
+_TOO_LARGE = problem(431, f"the head of a request may have at most {HEAD_BYTES_MOST:,} bytes", CLOSE)
 _OVERLOADED = unavailable("too many connections or requests at once; ask again, or another node")
 
 
@@ -86,7 +86,7 @@ class BoundedHttp(HttpToolsProtocol):
             return
         # The parser tells of a header when it is complete: one that never is counts by what was read.
         self._unparsed_bytes += len(data)
-        if max(self._unparsed_bytes, self._head_bytes) > MAX_HEAD_BYTES:
+        if max(self._unparsed_bytes, self._head_bytes) > HEAD_BYTES_MOST:
             self._refuse(_TOO_LARGE)
         elif self._head_timer is None:
             self._head_timer = self.loop.call_later(HEAD_DEADLINE_S, self.transport.abort)
@@ -101,7 +101,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > MAX_HEAD_BYTES:
+        if self._head_bytes > HEAD_BYTES_MOST:
             raise _HeadTooLarge
         super().on_header(name, value)
 
@@ -119,7 +119,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """The parser has given up."""
-        self._refuse(_TOO_LARGE if self._head_bytes > MAX_HEAD_BYTES else _NOT_HTTP)
+        self._refuse(_TOO_LARGE if self._head_bytes > HEAD_BYTES_MOST else _NOT_HTTP)
 
     def _refuse(self, reply: Reply) -> None:
         """Say so and close, when everything that was asked before has been answered."""

@@ -27,7 +27,7 @@ DURATION_BOUNDS_S: Final = (
     2.5,
     5.0,
 )
-MAX_SERIES = 4096
+SERIES_MOST = 4096
 OTHER = "_other"
 """The label of what came after a table was full."""
 
@@ -61,7 +61,7 @@ class Counts:
         """A check has been answered.  A domain is a label only if one of its rules was named."""
         rule = answer.rule
         key = (domain, rule, answer.reason.value) if rule is not None else ("", "", answer.reason.value)
-        if key not in self.checks and len(self.checks) >= MAX_SERIES:
+        if key not in self.checks and len(self.checks) >= SERIES_MOST:
             key = (OTHER, OTHER, answer.reason.value)
         self.checks[key] = self.checks.get(key, 0) + 1
         if answer.degraded:

@@ -16,7 +16,7 @@ from regional_limiter.model.decision import Answer, RuleVerdict
 LARGEST_FIELD_INTEGER = 999_999_999_999_999
 """Structured fields hold integers of at most 15 digits (RFC 9651); larger numbers are told as this one."""
 
-MAX_ITEMS = 16
+ITEMS_MOST = 16
 """Rules that one answer names in its headers."""
 
 Header = tuple[bytes, bytes]
@@ -87,7 +87,7 @@ def retry_after_s(retry_after_ms: int) -> int:
 def closest_first(answer: Answer) -> list[RuleVerdict]:
     """The rules that headers may name, the tightest first: the named rule, denials by wait, then what is left.
 
-    Equal ones stay in the order of the rule set.  At most ``MAX_ITEMS``.
+    Equal ones stay in the order of the rule set.  At most ``ITEMS_MOST``.
     """
     visible = [item for item in answer.verdicts if item.in_headers]
     if len(visible) < 2:
@@ -96,7 +96,7 @@ def closest_first(answer: Answer) -> list[RuleVerdict]:
         visible.sort(key=_remaining)
     else:
         visible.sort(key=lambda item: _closeness(item, answer.rule))
-    return visible[:MAX_ITEMS]
+    return visible[:ITEMS_MOST]
 
 
 def _remaining(item: RuleVerdict) -> int:

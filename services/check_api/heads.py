@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import httptools
 
-from services.check_api.bodies import MAX_BATCH_BYTES, MAX_BODY_BYTES
+from services.check_api.bodies import BATCH_BYTES_MOST, BODY_BYTES_MOST
 from services.tokens import bears_token
 
 CHECK_PATH: Final = "/v1/check"
@@ -63,7 +63,7 @@ class Heads:
             return None
         length = said.length()
         path = said.url.decode("latin-1")
-        bytes_most = {CHECK_PATH: MAX_BODY_BYTES, BATCH_PATH: MAX_BATCH_BYTES}.get(path, -1)
+        bytes_most = {CHECK_PATH: BODY_BYTES_MOST, BATCH_PATH: BATCH_BYTES_MOST}.get(path, -1)
         if parser.get_method() != b"POST" or length is None or length > bytes_most:
             return None
         if self._token is not None and not bears_token(said.authorization, self._token):

@@ -14,7 +14,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from regional_limiter.limiter import LimiterStatus
-from services.check_api.counts import DURATION_BOUNDS_S, MAX_SERIES, Counts
+from services.check_api.counts import DURATION_BOUNDS_S, SERIES_MOST, Counts
 from services.telemetry import Exposition, observed
 
 BREAKER_STATES: Final = {"closed": 0, "open": 2}
@@ -26,7 +26,7 @@ class Metrics:
     def __init__(self, region: str, counts: Counts, status: Callable[[], LimiterStatus]) -> None:
         self.counts = counts
         self._status = status
-        limits = {ObservableCounter: MAX_SERIES + 16, ObservableGauge: MAX_SERIES}
+        limits = {ObservableCounter: SERIES_MOST + 16, ObservableGauge: SERIES_MOST}
         self._exposition = Exposition("check-api", region, limits)
         self._exposition.registry.register(_DurationCollector(region, counts))
         self._register()
@@ -94,7 +94,7 @@ class Metrics:
         yield Observation(counts.answers_at_floor, {"cause": "floor"})
 
     def _degraded(self, options: CallbackOptions) -> Iterator[Observation]:
-        for cause, count in list(self._status().degraded.items())[:MAX_SERIES]:
+        for cause, count in list(self._status().degraded.items())[:SERIES_MOST]:
             yield Observation(count, {"cause": cause})
 
     def _leased(self, options: CallbackOptions) -> Iterator[Observation]:
@@ -103,7 +103,7 @@ class Metrics:
             yield Observation(count, {"event": event})
 
     def _breakers(self, options: CallbackOptions) -> Iterator[Observation]:
-        for shard in list(self._status().shards)[:MAX_SERIES]:
+        for shard in list(self._status().shards)[:SERIES_MOST]:
             yield Observation(BREAKER_STATES.get(shard.breaker, 2), {"point": shard.point})
 
 

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 
 from services.check_api.answers import AnswerBody, BatchAnswerBody, DetailedBody, ErrorBody, InspectBody
-from services.check_api.bodies import MAX_BATCH_CHECKS, AcquireBody, BatchBody, CheckBody, IdentityBody, LeaseBody
+from services.check_api.bodies import BATCH_CHECKS_MOST, AcquireBody, BatchBody, CheckBody, IdentityBody, LeaseBody
 from services.check_api.metrics import Metrics
 from services.docs_page import app_with_docs
 from services.errors import MEDIA_TYPE, install_problem_handlers
@@ -98,7 +98,7 @@ def _raw_paths() -> dict[str, Any]:
         "/readyz": {"get": {"tags": ["probes"], "summary": "Should traffic be sent here?", **ready}},
         "/v1/check": _post("checks", "May this happen now?", "CheckBody", answer, "64 KiB", parameters=[detail]),
         "/v1/check:batch": _post(
-            "checks", f"Up to {MAX_BATCH_CHECKS:,} independent checks", "BatchBody", answers, "1 MiB"
+            "checks", f"Up to {BATCH_CHECKS_MOST:,} independent checks", "BatchBody", answers, "1 MiB"
         ),
         "/v1/refund": _post(
             "checks",

@@ -18,7 +18,7 @@ import uvicorn
 from services.check_api.app import NodeApp
 from services.check_api.fast_http import FastHttp
 
-MAX_CONNECTIONS = 8192
+CONNECTIONS_MOST = 8192
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
 """Longer than callers keep an idle connection: the caller closes it, so no request meets a closed one."""
@@ -72,7 +72,7 @@ async def serve_node(
         access_log=False,
         server_header=False,
         backlog=BACKLOG,
-        limit_concurrency=MAX_CONNECTIONS,
+        limit_concurrency=CONNECTIONS_MOST,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=FINISH_S,
     )

@@ -29,7 +29,7 @@ from tests.contract.redis_server import RedisServer
 
 WINDOW_MS = 60_000
 KINDS = (Algorithm.FIXED_WINDOW, Algorithm.SLIDING_WINDOW_COUNTER, Algorithm.SLIDING_WINDOW_LOG)
-MOST_CHARGED = 10_000
+CHARGED_MOST = 10_000
 
 
 def call_of(kind: Algorithm, limit: int, key: str = "rl:{AbCdEfGh}:default/per-client:user%3A42") -> BucketCall:
@@ -134,14 +134,14 @@ def bytes_of_a_key(server: RedisServer) -> None:
     """Each charge in a millisecond of its own: a log keeps those of one millisecond as one entry."""
     library = build_library(ProtocolTimes())
     server.load(library)
-    calls = [call_of(kind, MOST_CHARGED, f"rl:{{AbCdEfGh}}:default/{kind.value}:user%3A42") for kind in KINDS]
+    calls = [call_of(kind, CHARGED_MOST, f"rl:{{AbCdEfGh}}:default/{kind.value}:user%3A42") for kind in KINDS]
     print(f"\n{'bytes of a key in Redis':<26}" + "".join(f"{kind.value:>24}" for kind in KINDS))
-    for charged in range(1, MOST_CHARGED + 1):
+    for charged in range(1, CHARGED_MOST + 1):
         for call in calls:
             keys, arguments = encode_check([call], None, time_ns() // 1_000_000)
             server.client.fcall(library.functions["check"], len(keys), *keys, *arguments)
         sleep(0.001)
-        if charged in (1, 10, 100, 1000, MOST_CHARGED):
+        if charged in (1, 10, 100, 1000, CHARGED_MOST):
             # Of a fixed window the newest, if one has ended meanwhile.
             keys_now = [max(server.client.keys(f"{call.key}*")) for call in calls]
             sizes = [server.client.memory_usage(key) for key in keys_now]

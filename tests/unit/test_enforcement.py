@@ -8,7 +8,7 @@ import pytest
 
 from regional_limiter.model import enforcement as module
 from regional_limiter.model.decision import ShareKind
-from regional_limiter.model.enforcement import BASE, MAX_LEASED, Enforcement, ShareInForce, Write, WriteReply
+from regional_limiter.model.enforcement import BASE, LEASED_MOST, Enforcement, ShareInForce, Write, WriteReply
 from regional_limiter.model.share import ProtocolTimes, floor_of
 
 TIMES = ProtocolTimes()
@@ -89,7 +89,7 @@ def test_what_nodes_leased_is_remembered_past_a_step_of_the_clock_and_then_forgo
 def test_so_many_keys_are_leased_of_at_a_time() -> None:
     point = Enforcement(ProtocolTimes())
     point.enter(0)
-    for number in range(MAX_LEASED):
+    for number in range(LEASED_MOST):
         assert point.may_be_leased(0, f"k{number}")
         point.note_lease(f"k{number}", "default", 5000)
     assert not point.may_be_leased(0, "one more")
@@ -225,7 +225,7 @@ def test_an_extension_after_the_consent_had_ended_takes_the_base_back(point: Clo
 def test_the_table_of_leases_is_bounded_and_a_write_that_does_not_fit_is_refused(
     point: Clocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_LEASES", 4)
+    monkeypatch.setattr(module, "LEASES_MOST", 4)
     monkeypatch.setattr(module, "LEASES_KEPT", 2)
     assert point.tell(leases={"a": 9000, "b": BASE}, all_known=True).accepted
     point.wait(10)

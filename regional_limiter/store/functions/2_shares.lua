@@ -55,7 +55,7 @@ end
 local function know_base(t, domain, version, base)
   local known = var.bases[domain]
   if not known then
-    if var.domains_held >= DOMAINS_MAX then return end
+    if var.domains_held >= DOMAINS_MOST then return end
     var.domains_held = var.domains_held + 1
     var.bases[domain] = {version = version, series = new_series(base, t)}
   elseif version > known.version then
@@ -103,7 +103,7 @@ end
 
 local function may_be_leased(t, key)
   turn_leased(t)
-  return var.leased[key] ~= nil or var.leased_held < LEASED_MAX
+  return var.leased[key] ~= nil or var.leased_held < LEASED_MOST
 end
 
 local function note_lease(key, domain, share)

@@ -13,8 +13,8 @@ local function touch(keys, args)
   local t = enter(args)
   local node = args[1]
   if not var.beats[node] then
-    if var.beats_held >= BEATS_MAX then forget_beats(t, CONSENT_US) end
-    if var.beats_held >= BEATS_MAX then return redis.error_reply('APPORTION too many nodes') end
+    if var.beats_held >= BEATS_MOST then forget_beats(t, CONSENT_US) end
+    if var.beats_held >= BEATS_MOST then return redis.error_reply('APPORTION too many nodes') end
     var.beats_held = var.beats_held + 1
   end
   var.beats[node] = {blob = args[2], at = t}
@@ -39,7 +39,7 @@ local function offer(keys, args)
     local known = demand[key]
     if known then
       demand[key] = min(known + cost, EXACT)
-    elseif var.demand_held < DEMAND_MAX then
+    elseif var.demand_held < DEMAND_MOST then
       demand[key] = min(cost, EXACT)
       var.demand_held = var.demand_held + 1
     end
@@ -164,13 +164,13 @@ local function write(keys, args)
   end
   local newer = w.session > var.session or (w.session == var.session and w.version > var.version)
   local accepted = args[2] == var.instance and w.session > 0 and newer
-  if accepted and var.leases_held + new > LEASES_MAX then
+  if accepted and var.leases_held + new > LEASES_MOST then
     forget_leases()
     new = 0
     for i = 1, m do
       if not var.leases[w.keys[i]] then new = new + 1 end
     end
-    accepted = var.leases_held + new <= LEASES_MAX
+    accepted = var.leases_held + new <= LEASES_MOST
   end
   if accepted then
     apply(w, t)

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from regional_limiter.limiter import ShardStatus
 from regional_limiter.model.decision import ShareKind
-from services.check_api.counts import MAX_SERIES, Counts
+from services.check_api.counts import SERIES_MOST, Counts
 from tests.unit.check_api.fakes import ALLOWED, FakeLimiter, answer_of, call, node_of, rule_verdict
 
 
@@ -85,9 +85,9 @@ async def test_envoyproxy_ratelimit_1132_many_users_leave_the_series_unchanged()
 
 def test_the_table_of_rules_is_bounded_even_when_rules_come_and_go() -> None:
     counts = Counts()
-    for number in range(MAX_SERIES + 100):
+    for number in range(SERIES_MOST + 100):
         counts.checked("shop", answer_of(rule_verdict(f"rule-{number}")))
     counts.checked("made-up", ALLOWED)
-    assert len(counts.checks) <= MAX_SERIES + 10
-    assert sum(counts.checks.values()) == MAX_SERIES + 101
+    assert len(counts.checks) <= SERIES_MOST + 10
+    assert sum(counts.checks.values()) == SERIES_MOST + 101
     assert not [key for key in counts.checks if key[0] == "made-up"]

@@ -236,6 +236,6 @@ async def test_what_is_not_http_is_a_problem_too_and_comes_after_the_answers_bef
 
 
 async def test_too_many_connections_is_a_problem_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(server, "CONNECTIONS_MOST", 1)
     async with serving(FakeLimiter()) as url:
         assert problem_of(await told(url, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"))["status"] == 503

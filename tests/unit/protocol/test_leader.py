@@ -232,7 +232,7 @@ def test_the_ledger_takes_no_more_keys_than_one_welcome_can_name() -> None:
     keys = [f"rl:{{{i}}}:shop/all:{'x' * 2000}{i}" for i in range(400)]
     said = [key for key in keys if bench.put(bench.side.lease(bench.now, key, "us", 0))]
     assert 0 < len(said) < len(keys)
-    assert sum(map(len, said)) <= leader_state.MAX_LEDGER_BYTES
+    assert sum(map(len, said)) <= leader_state.LEDGER_BYTES_MOST
 
 
 def test_a_key_at_base_everywhere_is_forgotten() -> None:
