@@ -311,6 +311,7 @@ class Leader:
     def view(self) -> dict[str, object]:
         """The candidate as it sees itself, for displays."""
         now_us = self._now_us()
+        unacked = self.side.unacked(now_us)
         return {
             "candidate": self.candidate,
             "rank": self._rank,
@@ -323,6 +324,8 @@ class Leader:
             "append_failures": self.append_failures,
             "reports_taken": self.reports_taken,
             "violations": self.side.evidence.total,
+            "unacked": len(unacked),
+            "longest_unacked_ms": max((wait.waiting_us for wait in unacked), default=0) // 1_000,
             "caught_up": self._caught_up,
             "other_times": self.other_times,
             "history_is_whole": self._history_is_whole,

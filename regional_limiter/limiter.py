@@ -25,7 +25,6 @@ from regional_limiter.algorithms.token_lease import may_lease as may_lease_from
 from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback, Unanswered, shed
 from regional_limiter.heartbeat import Heartbeat
-from regional_limiter.leasing import Leasing
 from regional_limiter.model.decision import COST_MOST, Answer, Check, RuleVerdict, ShareKind, Verdict
 from regional_limiter.model.errors import OtherRequest, StoreUnavailable
 from regional_limiter.model.rule import Algorithm
@@ -43,7 +42,8 @@ from regional_limiter.store.base import (
     TouchReply,
 )
 from regional_limiter.submitting import InTasks, settled
-from regional_limiter.token_leases import LeaseCounts
+from regional_limiter.token_lease_calls import TokenLeaseCalls
+from regional_limiter.token_lease_table import LeaseCounts
 from regional_limiter.usage import Demand, Totals, is_interesting
 
 _log = logging.getLogger("apportion.node")
@@ -158,7 +158,7 @@ class Limiter:
             consent_us=times.consent_us, gap_us=times.gap_us, started_us=monotonic_ns() // 1000
         )
         self._denials = Denials()
-        self._leasing = Leasing(store, deadline_s, self._hear_of_share)
+        self._token_leases = TokenLeaseCalls(store, deadline_s, self._hear_of_share)
         self._rule_totals = Totals(RULES_COUNTED)
         self._key_totals = Totals(KEYS_COUNTED)
         self._demand = Demand()
@@ -186,7 +186,7 @@ class Limiter:
 
         The store is its maker's to close.
         """
-        await self._leasing.stop()
+        await self._token_leases.stop()
         self._stopping.set()
         last = [task for task in (*self._refunding, self._offering, self._paying) if task is not None]
         if last:
@@ -224,14 +224,14 @@ class Limiter:
             refused_domains=dict(self._rules.refused),
             refunds_dropped=self._refunds_dropped,
             demand_dropped=self._demand.dropped,
-            leases=self._leasing.counts(),
+            leases=self._token_leases.counts(),
         )
 
     def _rules_changed(self) -> None:
         rules = self._rules
         self._planner.use(rules.domains, rules.refused, max(0, rules.base_version), rules.bases)
         self._denials.clear()
-        self._leasing.clear()
+        self._token_leases.clear()
 
     def _beat(self) -> NodeBeat:
         return NodeBeat(
@@ -374,7 +374,7 @@ class Limiter:
             asking = self._prepare(plan, cost, request_id, holder)
         calls = asking.calls
         asked_us = monotonic_ns() // 1000
-        if asking.may_lease and (leased := self._leasing.spend(calls, asked_us)) is not None:
+        if asking.may_lease and (leased := self._token_leases.spend(calls, asked_us)) is not None:
             done(self._answer(plan, cost, calls, leased))
             return
         # Only where one rule decides alone: of several, each has to say how long its own wait is.
@@ -453,7 +453,7 @@ class Limiter:
             if alone and not complete[0].allowed:
                 self._denials.remember(calls[0], complete[0], asked_us)
             if asking.may_lease and not any(verdict.degraded for verdict in complete):
-                self._leasing.note(calls, complete)
+                self._token_leases.note(calls, complete)
         return self._answer(plan, cost, calls, complete)
 
     def _complete(

@@ -1,8 +1,8 @@
 """Token leases: a node takes tokens out of a bucket to spend them without asking, and brings back the rest.  Pure.
 
-A node that dies holds back at most one lease, for at most its life.  A life ends on an edge of the store's clock: a
-lease that is given in one slot ends with the next one, so it lives for one to two slots, and never past the session
-that its share belongs to.  ``tokens_out`` says what is out and what that does to the refill.
+A node that dies holds back at most one lease, for at most its life.  A life ends on the second edge
+of the store's clock from where it began, so it takes one to two times the span between them, and never goes past
+the session that its share belongs to.  ``tokens_out`` says what is out and what that does to the refill.
 
 A lease is given where a bucket can spare it: at most a tenth of what it holds, from buckets that may hold at least
 ``CAPACITY_LEAST`` in this region.  Only of a whole limit, or of a share by lease of a living session: a region that
@@ -23,10 +23,10 @@ from regional_limiter.algorithms.tokens_out import given, taken_back
 from regional_limiter.model.decision import ShareKind
 from regional_limiter.model.enforcement import ShareInForce
 from regional_limiter.model.rule import Algorithm
-from regional_limiter.model.share import ADAPTIVE_SLOT_MS, floor_of, region_capacity
+from regional_limiter.model.share import ADAPTIVE_EDGE_EVERY_MS, floor_of, region_capacity
 from regional_limiter.store.base import BucketCall, ReturnedLease, Sharing, TokenLease
 
-SLOT_MS: Final = 250
+EDGE_EVERY_MS: Final = 250
 CAPACITY_LEAST: Final = 100
 LEVEL_PART: Final = 10
 """One lease takes at most a tenth of the level."""
@@ -81,9 +81,9 @@ def lease(
         tokens = min(want, bucket.level // unit // LEVEL_PART)
     if tokens >= TOKENS_LEAST:
         adaptive = call.sharing is Sharing.ADAPTIVE
-        slot_ms = ADAPTIVE_SLOT_MS if adaptive else SLOT_MS
+        every_ms = ADAPTIVE_EDGE_EVERY_MS if adaptive else EDGE_EVERY_MS
         # By the bucket's time, which a clock that went back a little has yet to reach.
-        edge_ms = (bucket.time_ms // slot_ms + 2) * slot_ms
+        edge_ms = (bucket.time_ms // every_ms + 2) * every_ms
         ends_in_us = edge_ms * 1000 - max(now_us, bucket.time_ms * 1000)
         if adaptive:
             ends_in_us = min(ends_in_us, share.session_left_us)

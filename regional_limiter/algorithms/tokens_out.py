@@ -68,7 +68,7 @@ def shifted(out: Out, by_ms: int) -> Out:
 def given(out: Out, edge_ms: int, tokens: int) -> Out:
     """``tokens`` more are out until ``edge_ms``.
 
-    A third edge (the rule's slot changed, or the clock stepped) is counted with the latest: longer is the strict
+    A third edge (the rule's edges changed, or the clock stepped) is counted with the latest: longer is the strict
     side, though a lease of the edge that went can no longer be returned.
     """
     by_edge = dict(out)

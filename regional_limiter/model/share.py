@@ -18,10 +18,10 @@ FLOOR_PER_MILLE = 20
 LARGEST_EXACT_INTEGER = 2**53
 """Lua numbers are doubles: every integer below this is exact in both implementations."""
 
-ADAPTIVE_SLOT_MS = 50
+ADAPTIVE_EDGE_EVERY_MS = 50
 """Token leases of adaptive rules end on multiples of this (see ``algorithms/token_lease.py``)."""
 
-TOKEN_LEASE_US_MOST = 2 * ADAPTIVE_SLOT_MS * 1000
+TOKEN_LEASE_US_MOST = 2 * ADAPTIVE_EDGE_EVERY_MS * 1000
 """A token that was leased under a share is spent no later than this after the share has ended."""
 
 

@@ -58,7 +58,7 @@ class ClusterOptions:
 
 
 class Cluster:
-    """Connections to every known server, and who owns which slot.  Starts with the first call."""
+    """Connections to every known server, and who owns which hash slot.  Starts with the first call."""
 
     def __init__(self, seeds: Sequence[str], options: ClusterOptions) -> None:
         self._seeds = frozenset(seeds)
@@ -75,7 +75,6 @@ class Cluster:
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
         self._finishing: set[asyncio.Task[None]] = set()
-        self.refreshes = 0
 
     # ---- life
 
@@ -142,16 +141,16 @@ class Cluster:
         except (StoreUnavailable, TimeoutError):
             return False
 
-    def owner(self, slot: int) -> str:
-        address = self._owners[slot]
+    def owner(self, hash_slot: int) -> str:
+        address = self._owners[hash_slot]
         if not address:
             self.want_refresh()
             raise StoreUnavailable("slot_unserved", may_have_run=False)
         return address
 
-    def is_crowded(self, slot: int) -> bool:
-        """Whether the calls for ``slot`` that wait now are more than three quarters of what may wait."""
-        server = self._servers.get(self._owners[slot])
+    def is_crowded(self, hash_slot: int) -> bool:
+        """Whether the calls for ``hash_slot`` that wait now are more than three quarters of what may wait."""
+        server = self._servers.get(self._owners[hash_slot])
         if server is None:
             return len(self._finishing) > CROWDED_FROM * self._options.connection.in_flight_max
         return server.crowded
@@ -162,14 +161,14 @@ class Cluster:
         self,
         command: bytes,
         *,
-        slot: int | None = None,
+        hash_slot: int | None = None,
         address: str = "",
         attempt_s: float,
         whole_s: float,
         load: Load | None = None,
         through_breaker: bool = True,
     ) -> object:
-        """Send ``command`` to the owner of ``slot``, or to ``address``; the reply is never an error.
+        """Send ``command`` to the owner of ``hash_slot``, or to ``address``; the reply is never an error.
 
         ``attempt_s`` bounds each sending, ``whole_s`` all of them.  With ``load`` an unknown function is loaded
         once.  Raises StoreUnavailable.
@@ -177,16 +176,16 @@ class Cluster:
         end = monotonic() + whole_s
         if not self._known.is_set():
             await self.known(whole_s)
-        address = address or self.owner(slot or 0)
+        address = address or self.owner(hash_slot or 0)
         reply = await self._send(address, command, min(attempt_s, whole_s), False, through_breaker)
         if not isinstance(reply, ReplyError):
             return reply
-        return await self._follow(reply, address, command, slot, attempt_s, end, load, through_breaker)
+        return await self._follow(reply, address, command, hash_slot, attempt_s, end, load, through_breaker)
 
     def submit(
         self,
         command: bytes,
-        slot: int,
+        hash_slot: int,
         decode: Callable[[Any], _T],
         done: Callable[[_T | Exception], None],
         attempt_s: float,
@@ -198,13 +197,13 @@ class Cluster:
         One that was foreseen is StoreUnavailable.  ``done`` may be called before this returns.  There is no task
         and no future on the way while the slot's owner is known and answers.
         """
-        address = self._owners[slot]
+        address = self._owners[hash_slot]
         server = self._servers.get(address)
         if server is None or not self._known.is_set():
             if len(self._finishing) >= self._options.connection.in_flight_max:
                 done(StoreUnavailable("queue_full", may_have_run=False))
                 return
-            call = self.call(command, slot=slot, attempt_s=attempt_s, whole_s=whole_s, load=load)
+            call = self.call(command, hash_slot=hash_slot, attempt_s=attempt_s, whole_s=whole_s, load=load)
             self._finish(call, decode, done)
             return
         started = monotonic()
@@ -223,7 +222,7 @@ class Cluster:
                 self._strikes.pop(address, None)
             if isinstance(reply, ReplyError):
                 end = started + whole_s
-                call = self._follow(reply, address, command, slot, attempt_s, end, load, True)
+                call = self._follow(reply, address, command, hash_slot, attempt_s, end, load, True)
                 self._finish(call, decode, done)
                 return
             try:
@@ -258,7 +257,7 @@ class Cluster:
         reply: ReplyError,
         address: str,
         command: bytes,
-        slot: int | None,
+        hash_slot: int | None,
         attempt_s: float,
         end: float,
         load: Load | None,
@@ -273,7 +272,7 @@ class Cluster:
             if text.startswith(_UNKNOWN_FUNCTION) and load is not None and not loaded:
                 loaded = True
                 await load(address, end - monotonic())
-            elif kind in ("MOVED", "ASK") and slot is not None and not redirected:
+            elif kind in ("MOVED", "ASK") and hash_slot is not None and not redirected:
                 redirected, asking = True, kind == "ASK"
                 address = await self._redirect(rest, address, moved=kind == "MOVED", left_s=end - monotonic())
             else:
@@ -393,7 +392,6 @@ class Cluster:
             to_ask = {line.address for view in new for line in view} - asked
         if not views:
             raise StoreUnavailable("no_topology", may_have_run=False)
-        self.refreshes += 1
         return views
 
     async def _view(self, address: str, connect_s: float) -> list[NodeLine] | None:

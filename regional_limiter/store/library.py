@@ -26,7 +26,13 @@ from regional_limiter.algorithms.outcome import (
 )
 from regional_limiter.algorithms.registry import ALGORITHMS, functions_of
 from regional_limiter.algorithms.sliding_window_log import TRIM_MOST
-from regional_limiter.algorithms.token_lease import CAPACITY_LEAST, LEVEL_PART, RETURNS_MOST, SLOT_MS, TOKENS_LEAST
+from regional_limiter.algorithms.token_lease import (
+    CAPACITY_LEAST,
+    EDGE_EVERY_MS,
+    LEVEL_PART,
+    RETURNS_MOST,
+    TOKENS_LEAST,
+)
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.enforcement import (
     DOMAINS_MOST,
@@ -39,7 +45,7 @@ from regional_limiter.model.enforcement import (
 from regional_limiter.model.errors import OtherRequest
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import (
-    ADAPTIVE_SLOT_MS,
+    ADAPTIVE_EDGE_EVERY_MS,
     FLOOR_PER_MILLE,
     LARGEST_EXACT_INTEGER,
     SHARE_UNITS,
@@ -138,8 +144,8 @@ _NUMBERS = {
     "TRIM_MOST": TRIM_MOST,
     "SLOTS_A_HOLDER": SLOTS_A_HOLDER,
     "ASKED_BYTES": ASKED_BYTES,
-    "SLOT_MS": SLOT_MS,
-    "ADAPTIVE_SLOT_MS": ADAPTIVE_SLOT_MS,
+    "EDGE_EVERY_MS": EDGE_EVERY_MS,
+    "ADAPTIVE_EDGE_EVERY_MS": ADAPTIVE_EDGE_EVERY_MS,
     "LEASE_CAPACITY_LEAST": CAPACITY_LEAST,
     "LEASE_LEVEL_PART": LEVEL_PART,
     "LEASE_TOKENS_LEAST": TOKENS_LEAST,
@@ -301,11 +307,6 @@ def _records_of(calls: Sequence[BucketCall], request_id: str) -> list[bytes]:
 def decode_renew(reply: Sequence[int]) -> list[bool]:
     """Whether the holder of each call still held what it has a new lease for, or what is free now (``release``)."""
     return [held == 1 for held in reply]
-
-
-def decode_refund(reply: Sequence[int]) -> list[tuple[int, int]]:
-    """(given back at most, remaining now) of each call; nothing when it came too late."""
-    return list(zip(reply[::2], reply[1::2], strict=True))
 
 
 def encode_lease(call: BucketCall, want: int, returned: Sequence[ReturnedLease]) -> Encoded:

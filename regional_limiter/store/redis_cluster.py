@@ -1,8 +1,8 @@
 """The region's store on a Redis Cluster: both contracts of ``base.py`` on ``cluster.py`` and ``library.py``.  I/O.
 
-A check is one FCALL to the primary that owns the tag's slot.  Everything else is a call without keys to a named
-point.  The function library is loaded where a call finds it missing: a new, restarted or flushed server costs one
-more round trip and nothing else.
+A check is one FCALL to the primary that owns the tag's hash slot.  Everything else is a call without keys to a
+named point.  The function library is loaded where a call finds it missing: a new, restarted or flushed server costs
+one more round trip and nothing else.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from regional_limiter.store.base import (
 from regional_limiter.store.cluster import Cluster, ClusterOptions
 from regional_limiter.store.connection import ReplyError, pack
 from regional_limiter.store.library import Encoded, Reply, build_library
-from regional_limiter.store.topology import primaries_in, slot_of_tag
+from regional_limiter.store.topology import hash_slot_of, primaries_in
 from regional_limiter.submitting import settled
 
 _log = logging.getLogger("apportion.store")
 
 LIBRARY_PREFIX: Final = "apportion_"
 LOCK_KEY: Final = "rl:agent-lock"
-_LOCK_SLOT: Final = slot_of_tag(LOCK_KEY)
+_LOCK_SLOT: Final = hash_slot_of(LOCK_KEY)
 
 # Whoever holds the lock renews it; nobody else's lock is ever lengthened or deleted.
 _HOLD: Final = (
@@ -67,11 +67,11 @@ class StoreOptions:
 
 
 class Prepared(NamedTuple):
-    """A check as it goes out, and to the owner of which slot.  ``calls``: if they have to be written anew when the
-    store's clock is in other windows."""
+    """A check as it goes out, and to the owner of which hash slot.  ``calls``: if they have to be written anew when
+    the store's clock is in other windows."""
 
     command: bytes
-    slot: int
+    hash_slot: int
     calls: Sequence[BucketCall]
     request_id: str | None
 
@@ -103,19 +103,19 @@ class RedisClusterStore:
         return await settled(lambda done: self.submit(prepared, done))
 
     def prepare(self, calls: Sequence[BucketCall], request_id: str | None) -> Prepared:
-        slot = slot_of_tag(tag_of(calls[0].key))
+        hash_slot = hash_slot_of(tag_of(calls[0].key))
         command = self._packed("check", wire.encode_check(calls, request_id, _now_ms()))
-        return Prepared(command, slot, calls if any(call.calendar for call in calls) else (), request_id)
+        return Prepared(command, hash_slot, calls if any(call.calendar for call in calls) else (), request_id)
 
     def is_crowded(self, prepared: Prepared) -> bool:
-        return self.cluster.is_crowded(prepared.slot)
+        return self.cluster.is_crowded(prepared.hash_slot)
 
     def submit(self, prepared: Prepared, done: Decided) -> None:
         """See SubmittingStore; a check is answered or fails within ``whole_deadline_ms``."""
-        command, slot, calls, _ = prepared
+        command, hash_slot, calls, _ = prepared
         if calls:
             done = self._with_its_windows(prepared, done)
-        self.cluster.submit(command, slot, wire.decode_check, done, self._attempt_s, self._whole_s, self._load)
+        self.cluster.submit(command, hash_slot, wire.decode_check, done, self._attempt_s, self._whole_s, self._load)
 
     def _with_its_windows(self, prepared: Prepared, done: Decided) -> Decided:
         """The store's clock counts: asked once more, with windows around it, if ours are not.  Nothing has run."""
@@ -128,7 +128,13 @@ class RedisClusterStore:
             command = self._packed("check", wire.encode_check(prepared.calls, prepared.request_id, outcome.time_ms))
             left_s = end - monotonic()
             self.cluster.submit(
-                command, prepared.slot, wire.decode_check, done, min(self._attempt_s, left_s), left_s, self._load
+                command,
+                prepared.hash_slot,
+                wire.decode_check,
+                done,
+                min(self._attempt_s, left_s),
+                left_s,
+                self._load,
             )
 
         return decided
@@ -149,14 +155,14 @@ class RedisClusterStore:
     async def drop(self, call: BucketCall) -> None:
         key = functions_of(call).storage_key(call, _now_ms())
         await self.cluster.call(
-            pack("DEL", key), slot=slot_of_tag(tag_of(key)), attempt_s=self._calm_s, whole_s=self._calm_s
+            pack("DEL", key), hash_slot=hash_slot_of(tag_of(key)), attempt_s=self._calm_s, whole_s=self._calm_s
         )
 
     async def ttl_ms(self, call: BucketCall) -> int | None:
         # The one place where a node's clock names a window: only to show it, and the wrong one is not there.
         key = functions_of(call).storage_key(call, _now_ms())
         reply = await self.cluster.call(
-            pack("PTTL", key), slot=slot_of_tag(tag_of(key)), attempt_s=self._calm_s, whole_s=self._calm_s
+            pack("PTTL", key), hash_slot=hash_slot_of(tag_of(key)), attempt_s=self._calm_s, whole_s=self._calm_s
         )
         ttl_ms = cast(int, reply)
         return ttl_ms if ttl_ms >= 0 else None
@@ -242,7 +248,7 @@ class RedisClusterStore:
     async def _sent(self, function: str, calls: Sequence[BucketCall], encoded: Encoded) -> Reply:
         reply = await self.cluster.call(
             self._packed(function, encoded),
-            slot=slot_of_tag(tag_of(calls[0].key)),
+            hash_slot=hash_slot_of(tag_of(calls[0].key)),
             attempt_s=self._calm_s,
             whole_s=self._calm_s,
             load=self._load,
@@ -267,7 +273,7 @@ class RedisClusterStore:
     async def _lock(self, script: str, *arguments: str | int) -> object:
         return await self.cluster.call(
             pack("EVAL", script, 1, LOCK_KEY, *arguments),
-            slot=_LOCK_SLOT,
+            hash_slot=_LOCK_SLOT,
             attempt_s=self._calm_s,
             whole_s=self._calm_s,
             through_breaker=False,

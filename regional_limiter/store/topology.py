@@ -15,7 +15,7 @@ SLOTS = 16384
 _UNUSABLE = frozenset(("noaddr", "handshake"))
 
 
-def slot_of_tag(tag: str) -> int:
+def hash_slot_of(tag: str) -> int:
     """The slot of every key with this hash tag."""
     return crc_hqx(tag.encode(), 0) % SLOTS
 

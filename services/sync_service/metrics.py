@@ -40,9 +40,20 @@ class SyncMetrics:
         gauge("ratelimit.point.reached", [self._points("ok", 1.0)], "", "1 when the point answered its last write")
         counter("ratelimit.point.resets", [self._points("resets", 1.0)], "{reset}", "Variables lost, by point")
         gauge("ratelimit.region.lent_keys", [self._lent_keys], "{key}", "Keys of this region away from their base")
+        counter("ratelimit.agent.records", [self._agent("records_read")], "{record}", "Records of the log read")
+        counter("ratelimit.agent.reports", [self._agent("reports_sent")], "{report}", "Reports sent")
+        counter(
+            "ratelimit.agent.sends_failed", [self._agent("sends_failed")], "{record}", "Reports and usage not sent"
+        )
+        words = "Leases not taken, since the agent has as many keys as it may"
+        counter("ratelimit.agent.keys_refused", [self._agent("keys_refused")], "{lease}", words)
         counter("ratelimit.records_refused", [self._leader("violations")], "{record}", "Refused by an invariant")
         gauge("ratelimit.leader.leading", [self._leader("leading")], "", "1 when this candidate leads")
         gauge("ratelimit.leader.epoch", [self._leader("epoch")], "", "Epoch that this candidate follows or leads")
+        words = "Leases that their region has not acknowledged yet"
+        gauge("ratelimit.leader.unacked", [self._leader("unacked")], "{lease}", words)
+        words = "How long the oldest unacknowledged lease has waited"
+        gauge("ratelimit.leader.longest_unacked", [self._leader("longest_unacked_ms", 1e-3)], "s", words)
         counter("ratelimit.leader.takeovers", [self._leader("takeovers")], "{try}", "Tries to take over")
         counter("ratelimit.leader.records", [self._leader("appended")], "{record}", "Records appended to the log")
         counter("ratelimit.leader.append_failures", [self._leader("append_failures")], "{batch}", "Not appended")
@@ -50,8 +61,8 @@ class SyncMetrics:
     def _agent(self, name: str, factor: float = 1.0) -> Callable[[CallbackOptions], Iterable[Observation]]:
         return lambda _: [Observation(self._agent_view()[name] * factor)]
 
-    def _leader(self, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        return lambda _: [Observation(int(self._leader_view()[name]))]
+    def _leader(self, name: str, factor: float = 1.0) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        return lambda _: [Observation(self._leader_view()[name] * factor)]
 
     def _points(self, name: str, factor: float = 1e-3) -> Callable[[CallbackOptions], Iterator[Observation]]:
         def observe(_: CallbackOptions) -> Iterator[Observation]:

@@ -23,7 +23,7 @@ from regional_limiter.model.rule import Algorithm, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall, TokenLease
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
-from regional_limiter.token_leases import Ask, TokenLeases
+from regional_limiter.token_lease_table import Ask, TokenLeaseTable
 from tests.contract.redis_cluster import RedisCluster
 from tests.unit.limiter_store import FakeStore, allow, blob_of, check, rule, running
 
@@ -50,11 +50,11 @@ async def one_key(cluster: RedisCluster, directory: Path, checks: int) -> None:
         async def drive(count: int) -> None:
             await asyncio.gather(*(caller(count // CALLERS) for _ in range(CALLERS)))
 
-        tables = {"without leases": TokenLeases(leases_most=0), "with leases": limiter._leasing.table}
+        tables = {"without leases": TokenLeaseTable(leases_most=0), "with leases": limiter._token_leases.table}
         spent: dict[str, list[tuple[float, float, float]]] = {name: [] for name in tables}
         for _ in range(ROUNDS):
             for name, table in tables.items():
-                limiter._leasing.table = table
+                limiter._token_leases.table = table
                 await drive(checks // 10)
                 calls, server_us = fcalls(cluster)
                 cpu = time.process_time()
@@ -74,7 +74,7 @@ async def one_key(cluster: RedisCluster, directory: Path, checks: int) -> None:
 
 
 def decision_alone() -> None:
-    table = TokenLeases()
+    table = TokenLeaseTable()
     call = BucketCall("rl:{t}:default/r:u", Algorithm.TOKEN_BUCKET, 10**9, Rate(1, 1), None, 1)
     lease = TokenLease(2**40, 99, 2**50, 0, 10**6, 1000, 10_000, ShareKind.WHOLE, 0, 0)
     table.granted(Ask(call, 1, (), 0), lease, 0, 0)

@@ -26,7 +26,7 @@ from regional_limiter.store.base import BucketCall
 from regional_limiter.store.connection import pack
 from regional_limiter.store.library import build_library, encode_check
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
-from regional_limiter.store.topology import slot_of_tag
+from regional_limiter.store.topology import hash_slot_of
 from tests.contract.redis_cluster import RedisCluster
 
 CALLERS = (1, 16, 64, 256)
@@ -57,7 +57,7 @@ async def measure(ask: Ask, callers: int, calls: int) -> Cost:
 async def compare(cluster: RedisCluster, calls: int) -> None:
     store = RedisClusterStore(cluster.addresses, ProtocolTimes(), StoreOptions(2000, 2000, 2000))
     await store.check([CALL])
-    address = store.cluster.owner(slot_of_tag(tag_of(CALL.key)))
+    address = store.cluster.owner(hash_slot_of(tag_of(CALL.key)))
     server = store.cluster.server(address)
     keys, arguments = encode_check([CALL])
     function = build_library(ProtocolTimes()).functions["check"]

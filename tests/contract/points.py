@@ -155,7 +155,7 @@ class RedisPoint:
         def encoded_at(now_ms: int) -> wire.Encoded:
             return wire.encode_refund(calls, request_id, now_ms, turn)
 
-        wire.decode_refund(self._keyed("refund", now_us, encoded_at))
+        self._keyed("refund", now_us, encoded_at)
 
     def renew(self, now_us: int, calls: Sequence[BucketCall]) -> list[bool]:
         return wire.decode_renew(self._numbers("renew", wire.encode_check(calls), now_us))

@@ -19,7 +19,7 @@ from regional_limiter.model.rule import Algorithm, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
-from regional_limiter.store.topology import slot_of_tag
+from regional_limiter.store.topology import hash_slot_of
 from tests.contract.redis_cluster import RedisCluster, eventually
 from tests.unit.limiter_store import blob_of, check, rule, running
 
@@ -64,7 +64,7 @@ class Clients:
         for i in range(1000):
             asked = check(f"client-{i}")
             key = limiter._planner.plan(asked).steps[0].key
-            port = int(topology.owners[slot_of_tag(tag_of(key))].rpartition(":")[2])
+            port = int(topology.owners[hash_slot_of(tag_of(key))].rpartition(":")[2])
             self.by_port.setdefault(port, asked)
         assert len(self.by_port) == len(topology.primaries)
 
@@ -202,7 +202,7 @@ async def test_a_short_freeze_charges_once_at_most_and_needs_no_failover(cluster
     call = BucketCall("rl:{x}:default/r:x", Algorithm.TOKEN_BUCKET, 100, Rate(1, 86_400_000), None, 1)
     try:
         await store.cluster.known(5)
-        port = int(store.cluster.owner(slot_of_tag("x")).rpartition(":")[2])
+        port = int(store.cluster.owner(hash_slot_of("x")).rpartition(":")[2])
         assert await peeked(store, call) == 100
         cluster.freeze(port)
         try:

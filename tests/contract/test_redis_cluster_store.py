@@ -22,7 +22,7 @@ from regional_limiter.store.cluster import ClusterOptions
 from regional_limiter.store.connection import ConnectionOptions, pack
 from regional_limiter.store.library import build_library
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
-from regional_limiter.store.topology import slot_of_tag
+from regional_limiter.store.topology import hash_slot_of
 from tests.contract.redis_cluster import RedisCluster, eventually
 from tests.unit.limiter_store import blob_of, check, rule, running
 
@@ -55,7 +55,7 @@ async def remaining(store: RedisClusterStore, call: BucketCall) -> int:
 
 
 def slot(call: BucketCall) -> int:
-    return slot_of_tag(tag_of(call.key))
+    return hash_slot_of(tag_of(call.key))
 
 
 # ---- deciding

@@ -24,7 +24,7 @@ from regional_limiter.model.rule import Algorithm, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
-from regional_limiter.store.topology import slot_of_tag
+from regional_limiter.store.topology import hash_slot_of
 from tests.contract.redis_cluster import RedisCluster, eventually
 from tests.unit.limiter_store import blob_of, check, rule, running
 
@@ -60,7 +60,7 @@ def owner(calm_cluster: RedisCluster, store: RedisClusterStore, limiter: Limiter
 
 
 def port_of(store: RedisClusterStore, key: str) -> int:
-    return int(store.cluster.owner(slot_of_tag(tag_of(key))).rpartition(":")[2])
+    return int(store.cluster.owner(hash_slot_of(tag_of(key))).rpartition(":")[2])
 
 
 async def answered_by_redis(limiter: Limiter, within_s: float = 5) -> Answer:
@@ -173,7 +173,7 @@ def port_in(client: redis.Redis) -> int:
 async def test_a_slot_that_nobody_serves_is_answered_for_by_the_node(
     limiter: Limiter, calm_cluster: RedisCluster, store: RedisClusterStore, owner: redis.Redis
 ) -> None:
-    slot = slot_of_tag(tag_of(limiter._planner.plan(check("user")).steps[0].key))
+    slot = hash_slot_of(tag_of(limiter._planner.plan(check("user")).steps[0].key))
     for port in calm_cluster.ports:
         calm_cluster.client(port).execute_command("CLUSTER", "DELSLOTS", slot)
     try:

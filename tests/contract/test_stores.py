@@ -248,7 +248,7 @@ async def test_only_a_share_by_lease_is_leased_from_and_the_write_that_lowers_it
     async def write_all(version: int, share: int) -> list[tuple[str, ...]]:
         told = [replace(write, version=version, leases={call.key: share}) for write in writes.values()]
         replies = [await store.write(point, write) for point, write in zip(writes, told, strict=True)]
-        assert all(reply.accepted for reply in replies)
+        assert [reply.accepted for reply in replies] == [True] * len(writes)
         return sorted(reply.resting for reply in replies)
 
     await write_all(2, 8000)
@@ -257,9 +257,9 @@ async def test_only_a_share_by_lease_is_leased_from_and_the_write_that_lowers_it
     assert (lease.tokens, lease.share, lease.share_kind) == (8, 8000, ShareKind.LEASE)
     assert 40_000 < lease.ends_in_us <= 100_000
     assert not any(await write_all(3, 9000))
-    assert (await write_all(4, 7000))[-1] == (call.key,)
-    assert (await write_all(5, BASE))[-1] == (call.key,)
-    assert (await write_all(6, 7000))[0] == () or len(writes) == 1  # only where the bucket is
+    at_one_point = [()] * (len(writes) - 1) + [(call.key,)]  # only where the bucket is
+    for version, share in ((4, 7000), (5, BASE), (6, 7000)):
+        assert await write_all(version, share) == at_one_point
 
 
 async def _holds(store: Store, call: BucketCall, tokens: int) -> bool:

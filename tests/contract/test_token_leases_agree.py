@@ -142,8 +142,8 @@ class Walk:
         """What no bucket ever gave, at edges that it may know."""
         _, call = self.pick()
         now_ms = self.now_us // 1000
-        slot_ms = self.random.choice((50, 250))
-        edge_ms = (now_ms // slot_ms + self.random.choice((0, 1, 2, 3))) * slot_ms
+        every_ms = self.random.choice((50, 250))
+        edge_ms = (now_ms // every_ms + self.random.choice((0, 1, 2, 3))) * every_ms
         tokens = self.random.choice((0, 1, 10**12))
         self.both("lease", call, 0, [ReturnedLease(edge_ms, tokens, self.random.choice((0, tokens)))])
 

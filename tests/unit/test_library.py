@@ -93,7 +93,6 @@ def test_replies_are_read() -> None:
         Verdict(True, Reason.OK, 5, 0, 70, 9000, ShareKind.LEASE, 11, 12),
         Verdict(False, Reason.EXCEEDS_CAPACITY, 0, None, 0, replayed=True),
     ]
-    assert wire.decode_refund([1, 5, 2, 6]) == [(1, 5), (2, 6)]
     assert wire.decode_write([1, b"n", 9, 8, 7, 6]) == WriteReply(True, "n", 9, 8, 7, 6)
     assert wire.decode_touch([9, 3, 2, 1, 7, 1, b"d", 5000]) == TouchReply(9, 3, 2, {"d": 5000}, 1, 7)
     assert wire.decode_fetch_rules([-1, b""]) == (-1, b"")

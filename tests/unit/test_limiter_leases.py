@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from regional_limiter import leasing
+from regional_limiter import token_lease_calls
 from regional_limiter.limiter import Limiter
 from regional_limiter.model.decision import Check, ShareKind
 from regional_limiter.model.errors import StoreUnavailable
@@ -29,7 +29,7 @@ def leased(tokens: int, kind: ShareKind = ShareKind.WHOLE, share: int = 10_000) 
 @pytest.fixture(autouse=True)
 def _never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """How fast the machine is must not matter: nothing is brought back for being idle, unless a test wants it."""
-    monkeypatch.setattr(leasing, "SWEEP_EVERY_S", 3600)
+    monkeypatch.setattr(token_lease_calls, "SWEEP_EVERY_S", 3600)
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -73,7 +73,7 @@ async def test_what_is_left_is_brought_back_when_the_node_stops(tmp_path: Path) 
 
 
 async def test_an_idle_lease_is_brought_back_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leasing, "SWEEP_EVERY_S", 0.001)
+    monkeypatch.setattr(token_lease_calls, "SWEEP_EVERY_S", 0.001)
     store = FakeStore(default=MUCH, leased=leased(1000))
     async with hot(store, tmp_path) as limiter:
         await until(lambda: limiter.status().leases.returned >= 999)

@@ -20,6 +20,7 @@ from global_sync.transport.memory import MemoryHub
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import NodeBeat
 from regional_limiter.store.memory import MemoryStore
+from services.sync_service.metrics import SyncMetrics
 
 TIMES = ProtocolTimes.scaled(0.1)
 DOCUMENT = {
@@ -58,6 +59,32 @@ def agent_of(hub: MemoryHub, region: str, path: Path, store: MemoryStore | None 
 async def propose(hub: MemoryHub, document: dict[str, object], made_from: int | None = None) -> None:
     proposal = Proposal(id="p", domain="default", kind=PUT_SET, document=document, made_from=made_from)
     await hub.transport("operator").send(PROPOSALS, [encode_proposal(proposal)])
+
+
+@pytest.mark.timeout(60)
+async def test_what_agent_and_leader_count_is_shown_as_metrics(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with leaders(hub, 1) as (leader,):
+        await propose(hub, DOCUMENT)
+        agent = agent_of(hub, "a", tmp_path)
+        await agent.start()
+        try:
+            await until(lambda: agent.side.session > 0 and agent.reports_sent > 0, "there is a session")
+            hub.cut("a")
+            await until(lambda: agent.sends_failed > 0, "a report was not sent")
+        finally:
+            await agent.stop()
+        agent.side.keys_refused = 7
+        metrics = SyncMetrics("a", agent.view, leader.view)
+        lines = [line for line in metrics.text().decode().splitlines() if not line.startswith("#")]
+        shown = {line.split("{")[0]: float(line.split()[-1]) for line in lines}
+        metrics.close()
+    assert shown["ratelimit_agent_records_total"] == agent.records_read > 0
+    assert shown["ratelimit_agent_reports_total"] == agent.reports_sent
+    assert shown["ratelimit_agent_sends_failed_total"] == agent.sends_failed
+    assert shown["ratelimit_agent_keys_refused_total"] == 7
+    assert shown["ratelimit_leader_unacked"] == len(leader.side.unacked(monotonic_us()))
+    assert "ratelimit_leader_longest_unacked_seconds" in shown
 
 
 @pytest.mark.timeout(60)

@@ -21,7 +21,7 @@ from regional_limiter.model.rule import Algorithm, Rate
 from regional_limiter.store.base import BucketCall, ReturnedLease, Sharing, TokenLease
 from tests.unit.test_share_bound import worst_span
 
-START_MS = 20_000 * 86_400_000  # an edge of both slots
+START_MS = 20_000 * 86_400_000  # an edge of both kinds
 KEY = "rl:{t}:default/r:u"
 
 
@@ -100,7 +100,7 @@ def back(given_: TokenLease, unspent: int) -> ReturnedLease:
 # ---- what is given
 
 
-def test_a_tenth_of_the_level_at_most_and_until_the_end_of_the_next_slot() -> None:
+def test_a_tenth_of_the_level_at_most_and_until_the_second_edge_from_now() -> None:
     store = Store()
     first = store.lease(10, 1000)
     assert (first.tokens, first.edge_ms - START_MS, first.ends_in_us) == (100, 500, 490_000)
@@ -109,7 +109,7 @@ def test_a_tenth_of_the_level_at_most_and_until_the_end_of_the_next_slot() -> No
     assert (later.tokens, later.edge_ms - START_MS, later.ends_in_us) == (30, 750, 490_000)
 
 
-def test_a_lease_never_lives_past_the_session_nor_longer_than_two_slots() -> None:
+def test_a_lease_never_lives_past_the_session_nor_longer_than_two_steps_of_edges() -> None:
     store = Store(replace(ADAPTIVE, capacity=1000), by_lease(9000))
     assert store.lease(0, 50).ends_in_us == 100_000
     assert store.lease(49, 50).ends_in_us == 51_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redis.crc import key_slot
 
-from regional_limiter.store.topology import merge, parse_nodes, primaries_in, slot_of_tag
+from regional_limiter.store.topology import hash_slot_of, merge, parse_nodes, primaries_in
 
 
 def line(port: int, flags: str, epoch: int, slots: str = "", *, host: str = "10.0.0.1", master: str = "-") -> str:
@@ -17,7 +17,7 @@ def view(*lines: str, asked: str = "10.0.0.1:1") -> list:  # type: ignore[type-a
 
 def test_a_tag_lies_in_the_slot_that_redis_computes() -> None:
     for tag in ("a", "user:42", "AbC-_9", ""):
-        assert slot_of_tag(tag) == key_slot(tag.encode())
+        assert hash_slot_of(tag) == key_slot(tag.encode())
 
 
 def test_a_server_that_does_not_know_its_own_host_is_where_it_was_asked() -> None:

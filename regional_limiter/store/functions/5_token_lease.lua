@@ -26,9 +26,9 @@ local function lease(keys, args)
     tokens = min(tonumber(args[2]), floor(floor(level / unit) / @LEASE_LEVEL_PART@))
   end
   if tokens >= @LEASE_TOKENS_LEAST@ then
-    local slot = p.adaptive and @ADAPTIVE_SLOT_MS@ or @SLOT_MS@
+    local every = p.adaptive and @ADAPTIVE_EDGE_EVERY_MS@ or @EDGE_EVERY_MS@
     -- By the bucket's time, which a clock that went back a little has yet to reach.
-    edge = (floor(time / slot) + 2) * slot
+    edge = (floor(time / every) + 2) * every
     ends = edge * 1000 - max(t, time * 1000)
     if p.adaptive then
       ends = min(ends, s.session_left)

@@ -199,13 +199,14 @@ def problem_of(response: bytes) -> dict[str, Any]:
 
 
 async def test_a_head_without_end_is_cut_off_by_size_and_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_http, "HEAD_DEADLINE_S", 0.05)
     begin = b"POST /v1/check HTTP/1.1\r\nHost: x\r\nX-Long: "
     async with serving(FakeLimiter()) as url:
-        too_long = await told(url, begin, *[b"x" * 65_536] * 20)
-        too_slow = await told(url, begin)
-    assert too_long == b"" or problem_of(too_long)["status"] == 431
-    assert too_slow == b""
+        monkeypatch.setattr(bounded_http, "HEAD_DEADLINE_S", 3600)
+        too_long = await told(url, begin, *[b"x" * 65_536] * 20)  # ends: by its size alone
+        monkeypatch.setattr(bounded_http, "HEAD_DEADLINE_S", 0.05)
+        assert await told(url, begin) == b""
+    if too_long:  # a reset that overtakes it takes the answer away
+        assert problem_of(too_long)["status"] == 431
 
 
 @pytest.mark.parametrize("size", [140_000, 190_000])

@@ -14,7 +14,7 @@ from regional_limiter.model.rule import Algorithm, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall, ReturnedLease, Sharing, TokenLease
 from regional_limiter.store.memory import MemoryPoint
-from regional_limiter.token_leases import IDLE_US, RENEW_BEFORE_US, WINDOW_US, Ask, TokenLeases
+from regional_limiter.token_lease_table import IDLE_US, RENEW_BEFORE_US, WINDOW_US, Ask, TokenLeaseTable
 from tests.unit.test_share_bound import worst_span
 
 MS = 1000
@@ -52,21 +52,21 @@ def lease(tokens: int, ends_in_us: int = 400 * MS, credited: int = 0, **more: ob
     return TokenLease(tokens, 123_500 if tokens else 0, ends_in_us, credited, **fields)  # type: ignore[arg-type]
 
 
-def noted(table: TokenLeases, checks: int, now_us: int = 0, every_us: int = 100, **more: object) -> list[Ask]:
+def noted(table: TokenLeaseTable, checks: int, now_us: int = 0, every_us: int = 100, **more: object) -> list[Ask]:
     for number in range(checks):
         table.note(call(**more), allow(), now_us + number * every_us)  # type: ignore[arg-type]
     return table.asks()
 
 
-def holding(tokens: int = 100, ends_in_us: int = 400 * MS) -> TokenLeases:
+def holding(tokens: int = 100, ends_in_us: int = 400 * MS) -> TokenLeaseTable:
     """A table that has been given a lease at 0."""
-    table = TokenLeases()
+    table = TokenLeaseTable()
     (ask,) = noted(table, 20, every_us=0)
     table.granted(ask, lease(tokens, ends_in_us), 0, 0)
     return table
 
 
-def spend(table: TokenLeases, now_us: int, cost: int = 1, key: str = "a") -> bool:
+def spend(table: TokenLeaseTable, now_us: int, cost: int = 1, key: str = "a") -> bool:
     return table.spend([call(key, cost)], now_us) is not None
 
 
@@ -74,14 +74,14 @@ def spend(table: TokenLeases, now_us: int, cost: int = 1, key: str = "a") -> boo
 
 
 def test_twenty_checks_in_a_tenth_of_a_second_earn_what_they_cost() -> None:
-    table = TokenLeases()
+    table = TokenLeaseTable()
     assert noted(table, 19, cost=3) == []
     assert [(ask.want, ask.returned) for ask in noted(table, 1, 50 * MS, cost=3)] == [(60, ())]
     assert noted(table, 20, 60 * MS) == []  # it is being asked for
 
 
 def test_slower_keys_never_earn_one() -> None:
-    table = TokenLeases()
+    table = TokenLeaseTable()
     for now_ms in range(0, 3000, 6):
         table.note(call(), allow(), now_ms * MS)
     assert not table.due
@@ -98,14 +98,14 @@ def test_slower_keys_never_earn_one() -> None:
     ],
 )
 def test_who_earns_none(asked: BucketCall, verdict: Verdict) -> None:
-    table = TokenLeases()
+    table = TokenLeaseTable()
     for _ in range(50):
         table.note(asked, verdict, 0)
     assert not table.due
 
 
 def test_a_key_that_was_given_nothing_is_not_asked_for_again_at_once() -> None:
-    table = TokenLeases()
+    table = TokenLeaseTable()
     (ask,) = noted(table, 20, every_us=0)
     table.granted(ask, lease(0), 0, 1 * MS)
     assert noted(table, 80, 2 * MS, every_us=MS) == []
@@ -113,7 +113,7 @@ def test_a_key_that_was_given_nothing_is_not_asked_for_again_at_once() -> None:
 
 
 def test_tables_are_bounded() -> None:
-    table = TokenLeases(leases_most=2, keys_most=3)
+    table = TokenLeaseTable(leases_most=2, keys_most=3)
     for key in "abcdefgh":
         for _ in range(20):
             table.note(call(key), allow(), 0)
@@ -133,7 +133,7 @@ def test_checks_are_decided_here_until_it_is_spent_and_say_what_is_left() -> Non
 
 
 def test_a_share_is_told_with_the_times_that_are_left_of_it() -> None:
-    table = TokenLeases()
+    table = TokenLeaseTable()
     shared = call(sharing=Sharing.ADAPTIVE, regions=2)
     for _ in range(20):
         table.note(shared, allow(share=9000, kind=ShareKind.LEASE), 0)
@@ -160,11 +160,11 @@ def test_several_rules_are_decided_here_only_if_every_bucket_has_a_lease_that_ho
 
 
 def test_its_life_is_counted_from_before_the_call_was_sent() -> None:
-    table = TokenLeases()
+    table = TokenLeaseTable()
     (ask,) = noted(table, 20, every_us=0)
     table.granted(ask, lease(100, 50 * MS), 10 * MS, 30 * MS)
     assert spend(table, 44 * MS)
-    late = TokenLeases()
+    late = TokenLeaseTable()
     (ask,) = noted(late, 20, every_us=0)
     late.granted(ask, lease(100, 50 * MS), 0, 50 * MS)
     assert not spend(late, 50 * MS)
@@ -274,7 +274,7 @@ def test_nodes_on_one_bucket_never_admit_more_than_its_bound_and_seldom_ask(seed
     capacity, rate = random.choice(((1000, Rate(1, 1)), (2000, Rate(3, 1)), (400, Rate(1, 5))))
     point = MemoryPoint(ProtocolTimes())
     asked = replace(call(), capacity=capacity, refill=rate)
-    tables = [TokenLeases() for _ in range(random.choice((1, 3)))]
+    tables = [TokenLeaseTable() for _ in range(random.choice((1, 3)))]
     under_way: list[tuple[int, int, Ask, int, TokenLease | None]] = []
     load = random.choice((0.3, 0.9, 2.0)) * rate.tokens / rate.period_ms
     admitted: list[tuple[int, int]] = []
@@ -284,7 +284,7 @@ def test_nodes_on_one_bucket_never_admit_more_than_its_bound_and_seldom_ask(seed
         now_us = start_us + now_ms * MS
         for place, table in enumerate(tables):
             if random.random() < 0.0005:
-                table = tables[place] = TokenLeases()  # kill -9, and a new one
+                table = tables[place] = TokenLeaseTable()  # kill -9, and a new one
                 under_way = [one for one in under_way if one[1] != place]
             due = [one for one in under_way if one[1] == place and one[0] <= now_ms]
             for one in due:
@@ -318,7 +318,7 @@ def test_nodes_on_one_bucket_never_admit_more_than_its_bound_and_seldom_ask(seed
 def test_tokens_are_not_stranded_when_the_load_moves_to_another_node() -> None:
     point = MemoryPoint(ProtocolTimes())
     asked = replace(call(), capacity=100, refill=Rate(1, 86_400_000))
-    idle, busy = TokenLeases(), TokenLeases()
+    idle, busy = TokenLeaseTable(), TokenLeaseTable()
     now_us = 20_000 * 86_400_000_000
     for _ in range(20):
         idle.note(asked, allow(100), now_us)
@@ -336,7 +336,7 @@ def test_tokens_are_not_stranded_when_the_load_moves_to_another_node() -> None:
     assert got == 100
 
 
-def _grant(point: MemoryPoint, table: TokenLeases, now_us: int) -> None:
+def _grant(point: MemoryPoint, table: TokenLeaseTable, now_us: int) -> None:
     asks: Sequence[Ask] = table.asks()
     for ask in asks:
         table.granted(ask, point.lease(now_us, ask.call, ask.want, ask.returned), now_us, now_us)

@@ -114,7 +114,7 @@ class _Held:
         return (ReturnedLease(self.edge_ms, self.tokens, self.unspent),)
 
 
-class TokenLeases:
+class TokenLeaseTable:
     """One node's table: ``leases_most`` leases at most, and ``keys_most`` keys whose checks are counted."""
 
     def __init__(self, leases_most: int = 1000, keys_most: int = 5000) -> None:

@@ -1,4 +1,4 @@
-"""What carries a node's token leases: the calls that :class:`TokenLeases` finds due, beside the checks.  I/O."""
+"""The calls that a node's :class:`TokenLeaseTable` finds due, made beside the checks.  I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from time import monotonic_ns
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.store.base import BucketCall, CheckStore, TokenLease
-from regional_limiter.token_leases import Ask, LeaseCounts, TokenLeases
+from regional_limiter.token_lease_table import Ask, LeaseCounts, TokenLeaseTable
 
 _log = logging.getLogger("apportion.node")
 
@@ -21,11 +21,11 @@ Heard = Callable[[BucketCall, TokenLease, int, int], None]
 """(call, what the store said, when it was asked, when it answered), times in us of the steady clock."""
 
 
-class Leasing:
+class TokenLeaseCalls:
     """``deadline_s``: the most that a call for a lease may take.  ``heard`` is told every answer."""
 
     def __init__(self, store: CheckStore, deadline_s: float, heard: Heard) -> None:
-        self.table = TokenLeases()
+        self.table = TokenLeaseTable()
         self._store = store
         self._deadline_s = deadline_s
         self._heard = heard
