@@ -1,4 +1,5 @@
-"""Finds what the project runs beside Python, or installs it: Redis 7 or newer, a Kafka; Chromium for tests.
+"""Finds what the project runs beside Python, or installs it: Redis 7 or newer, a Kafka; what
+tests run beside it.
 
 Idempotent, and quick when everything is there.  What is fetched lies in ``.cache`` of the source tree (or where
 APPORTION_CACHE says), never in the system, except Debian packages when we are root.  No system service is started.
@@ -21,10 +22,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 ROOT = Path(__file__).resolve().parent.parent
 POM = Path(__file__).resolve().parent / "local" / "kafka" / "pom.xml"
@@ -335,27 +336,57 @@ def _noida(say: Say) -> KafkaChoice:
     return KafkaChoice("noida", noida=program)
 
 
-# ---- a browser, for the tests of pages
+# ---- what tests run beside the project
 
 
 def chromium(say: Say = silent) -> Path:
-    """A Chromium in PATH, from the distribution if need be.  Raises InstallFailed."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    """A Chromium, from the distribution if need be.  Raises InstallFailed."""
+    return _of_the_distribution(["chromium", "chromium-browser"], "chromium", say)
+
+
+def nginx(say: Say = silent) -> Path:
+    """An nginx, from the distribution if need be.  Raises InstallFailed."""
+    return _of_the_distribution(["nginx"], "nginx", say)
+
+
+def haproxy(say: Say = silent) -> Path:
+    """An HAProxy, from the distribution if need be.  Raises InstallFailed."""
+    return _of_the_distribution(["haproxy"], "haproxy", say)
+
+
+def _of_the_distribution(programs: Sequence[str], package: str, say: Say) -> Path:
+    """One of ``programs``, installed as ``package`` where we are root and none is there.  Raises InstallFailed."""
+    found = _in_path(programs)
     if found is None and _has_apt() and _is_root():
         with _alone():
-            apt_install(["chromium"], say)
-        found = shutil.which("chromium")
+            apt_install([package], say)
+        found = _in_path(programs)
     if found is None:
-        raise InstallFailed("the tests of the dashboard's page need chromium in PATH")
-    return Path(found)
+        raise InstallFailed(f"tests need {package} in PATH (on Debian and Ubuntu, as root: apt-get install {package})")
+    return found
+
+
+def _in_path(programs: Sequence[str]) -> Path | None:
+    # Servers are often installed where only root looks.
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+    found = next((place for name in programs if (place := shutil.which(name, path=path))), None)
+    return None if found is None else Path(found)
+
+
+_FOR_TESTS: Final[Mapping[str, Callable[[Say], Path]]] = {
+    "chromium": chromium,
+    "nginx": nginx,
+    "haproxy": haproxy,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """``python -m infra.install [redis] [kafka] [chromium]``: progress on stderr; 1 when something is missing."""
+    """``python -m infra.install [NAME …]``: progress on stderr; 1 when something is missing."""
     wanted = list(sys.argv[1:] if arguments is None else arguments) or ["redis", "kafka"]
-    unknown = set(wanted) - {"redis", "kafka", "chromium"}
+    unknown = set(wanted) - {"redis", "kafka", *_FOR_TESTS}
     if unknown:
-        print(f"unknown: {' '.join(sorted(unknown))}; known: redis kafka chromium", file=sys.stderr)
+        known = " ".join(["redis", "kafka", *_FOR_TESTS])
+        print(f"unknown: {' '.join(sorted(unknown))}; known: {known}", file=sys.stderr)
         return 2
 
     def say(message: str) -> None:
@@ -367,8 +398,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "kafka" in wanted:
             choice = kafka(say, last_resort=False)
             say(f"Kafka: {choice.bootstrap or choice.libs}")
-        if "chromium" in wanted:
-            say(f"Chromium: {chromium(say)}")
+        for name, install in _FOR_TESTS.items():
+            if name in wanted:
+                say(f"{name}: {install(say)}")
     except InstallFailed as error:
         say(str(error))
         return 1

@@ -24,7 +24,9 @@ MEDIA_TYPE = "application/problem+json"
 BLANK = "about:blank"
 REDUCED_CAPACITY = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
-_TITLES = {REDUCED_CAPACITY: "Temporarily reduced capacity"}
+QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+_TITLES = {REDUCED_CAPACITY: "Temporarily reduced capacity", QUOTA_EXCEEDED: "Quota exceeded"}
 
 
 def problem_body(

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
+from apportion.addresses import LOOPBACK, networks_of
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from regional_limiter.model.errors import ApportionError
 from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.plan import DOMAIN_EXPECTED, is_domain
 
 SECRET_BYTES_LEAST = 16
 """The key secret keys a hash (BLAKE2b): 128 bits or more."""
@@ -30,7 +33,12 @@ Address = Annotated[str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:,
 Bootstrap = Annotated[str, StringConstraints(pattern=r"^[^\s:,/]+:[0-9]{1,5}(,[^\s:,/]+:[0-9]{1,5})*$")]
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+$")]
 RegionName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$")]
 TimeScale = Annotated[float, Field(gt=0, le=10)]
+
+
+_SOURCE = re.compile(r"address|full_address|method|path|host|header:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
+"""Where a value of a request can be taken from."""
 
 
 class InvalidSettings(ApportionError):
@@ -191,6 +199,42 @@ class KafkaSettings(Section):
         return self
 
 
+class AuthorizeSettings(Section):
+    """What ``/v1/authorize`` takes of a request that a gateway was asked.
+
+    ``trusted_proxies``: the gateways, and the proxies before them: addresses or networks whose ``address_header``
+    is believed.  ``client_key``: sources, the first one that a request has: address (IPv6: its /64), full_address,
+    method, path, host, header:NAME; of several, the value says which it was, as in ``address:192.0.2.7``.
+    ``attributes``: further ones by name, each from a source; there are ip, full_ip, method, path and host.
+    """
+
+    trusted_proxies: list[str] = Field(default_factory=lambda: list(LOOPBACK), max_length=256)
+    address_header: HeaderName = "x-forwarded-for"
+    domain: str = "default"
+    client_key: list[str] = Field(default_factory=lambda: ["address"], min_length=1, max_length=8)
+    attributes: dict[str, str] = Field(default_factory=dict, max_length=32)
+
+    @model_validator(mode="after")
+    def _guard(self) -> Self:
+        try:
+            networks_of(self.trusted_proxies)
+        except ValueError as error:
+            raise ValueError(f"trusted_proxies: {error}") from None
+        if not is_domain(self.domain):
+            raise ValueError(f"domain must be {DOMAIN_EXPECTED}")
+        for place, source in [("client_key", text) for text in self.client_key] + [
+            (f"attributes.{name}", text) for name, text in self.attributes.items()
+        ]:
+            if not _SOURCE.fullmatch(source):
+                raise ValueError(
+                    f"{place}: {source!r} must be address, full_address, method, path, host or header:NAME"
+                )
+        for name in self.attributes:
+            if name in ("client_key", "resource") or not 0 < len(name) <= 64:
+                raise ValueError(f"attributes.{name}: must be a name of its own, at most 64 long")
+        return self
+
+
 class CheckApiSettings(Listener):
     """The region's nodes: node N listens on ``ports[N-1]``.
 
@@ -207,6 +251,7 @@ class CheckApiSettings(Listener):
     drain_ms: int = Field(default=500, ge=0, le=60_000)
     store_deadline_ms: int = Field(default=8, ge=1, le=10_000)
     deadline_ms: int = Field(default=15, ge=1, le=10_000)
+    authorize: AuthorizeSettings = Field(default_factory=AuthorizeSettings)
 
     def port(self, node: int) -> int:
         """The port of node ``node``, counted from 1.  Raises InvalidSettings for a node that is not there."""
@@ -373,6 +418,7 @@ _PATTERN_WORDS = {
     _pattern_of(Address): 'must be "host:port"',
     _pattern_of(Bootstrap): 'must be "host:port", several separated by commas without spaces',
     _pattern_of(Url): "must be http://host:port or https://host:port, without a path",
+    _pattern_of(HeaderName): "must be the name of a header",
     _pattern_of(RegionName): "must be a name of lower-case letters, digits, '.', '_' and '-', at most 63 long",
 }
 

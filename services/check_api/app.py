@@ -17,14 +17,14 @@ import secrets
 import sys
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
 import structlog
 
 from regional_limiter.model.decision import Answer, Check
-from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.errors import InvalidCheck, StoreUnavailable
 from services.check_api.answers import (
     encode_acquired,
     encode_answer,
@@ -34,6 +34,13 @@ from services.check_api.answers import (
     encode_inspection,
     encode_released,
     encode_reset,
+)
+from services.check_api.authorize import (
+    AUTHORIZE_PATH,
+    AUTHORIZE_PREFIX,
+    METHODS,
+    AuthorizeOptions,
+    Authorizer,
 )
 from services.check_api.batches import Batches, Outcomes
 from services.check_api.bodies import (
@@ -63,7 +70,7 @@ from services.check_api.replies import (
     unavailable,
     wrong_method,
 )
-from services.tokens import bears_token
+from services.tokens import bears_token, is_token
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -72,6 +79,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 BODY_DEADLINE_S = 5.0
 PARSED_AT_ONCE_BYTES = 4096
 LOG_ERRORS_EVERY_S = 1.0
+TOKEN_HEADER = b"x-apportion-token"
+"""Bears the token where ``Authorization`` is the caller's caller's, as in what a gateway passes on."""
 LEASE_ID_BYTES = 16
 """Of the ids of leases that are made here: nobody guesses another's."""
 IMPORT_SWITCH_S = 0.0005
@@ -91,10 +100,14 @@ class NodeOptions:
     token: str | None = None
     headers: HeaderMode = HeaderMode.BOTH
     legacy_reset: LegacyReset = LegacyReset.SECONDS
+    authorize: AuthorizeOptions = field(default_factory=AuthorizeOptions)
+
+
+_ANY_METHOD = "*"
 
 
 class _Route(NamedTuple):
-    """``is_probe``: needs no token, and no rules."""
+    """``method``: the one that it answers, or any.  ``is_probe``: needs no token, and no rules."""
 
     method: str
     handler: Callable[[Scope, Receive], Awaitable[Reply]]
@@ -133,9 +146,11 @@ class NodeApp:
         self._loading = asyncio.Lock()
         self.batches = Batches(limiter)
         self.heads = Heads(self._token)
+        self._authorizer = Authorizer(options.authorize)
         self._routes = {
             CHECK_PATH: _Route("POST", self._check),
             BATCH_PATH: _Route("POST", self._check_batch),
+            AUTHORIZE_PATH: _Route(_ANY_METHOD, self._authorize),
             "/v1/refund": _Route("POST", self._refund),
             "/v1/acquire": _Route("POST", self._acquire),
             "/v1/renew": _Route("POST", self._renew),
@@ -153,6 +168,8 @@ class NodeApp:
             await web(scope, receive, send)
             return
         path: str = scope["path"].removeprefix(scope.get("root_path") or "")
+        if path.startswith(AUTHORIZE_PREFIX):
+            path = AUTHORIZE_PATH
         route = self._routes.get(path)
         if route is not None:
             await self._serve(path, route, scope, receive, send)
@@ -175,7 +192,7 @@ class NodeApp:
         started_s = time.perf_counter()
         method, handler, is_probe = route
         try:
-            if scope["method"] != method:
+            if method not in (scope["method"], _ANY_METHOD):
                 reply = wrong_method(path, method)
             elif is_probe:
                 reply = await handler(scope, receive)
@@ -190,13 +207,22 @@ class NodeApp:
         except Exception as error:
             reply = self.failed(error)
         await _send(send, reply)
-        label = method if scope["method"] == method else "_OTHER"
+        label = scope["method"] if scope["method"] in (method, *_labels(method)) else "_OTHER"
         self.counts.served(label, path, reply.status, time.perf_counter() - started_s)
 
     async def _check(self, scope: Scope, receive: Receive) -> Reply:
         check = parse_check(await _read_body(scope, receive))
         answer = await self.limiter.check(check)
         return self.decided(check, answer, wants_detail(scope["query_string"]))
+
+    async def _authorize(self, scope: Scope, receive: Receive) -> Reply:
+        asked = self._authorizer.read(scope)
+        try:
+            answer = await self.limiter.check(asked.check)
+        except InvalidCheck as error:
+            return asked.refused(error)
+        self.counts.checked(asked.check.domain, answer)
+        return asked.reply(answer, self._lines(answer))
 
     async def _check_batch(self, scope: Scope, receive: Receive) -> Reply:
         body = await _read_body(scope, receive, BATCH_BYTES_MOST)
@@ -347,8 +373,13 @@ class NodeApp:
         return self._token is None or not path.startswith("/v1/") or self._bears_token(scope)
 
     def _bears_token(self, scope: Scope) -> bool:
-        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        return self._token is not None and bears_token(given, self._token)
+        if self._token is None:
+            return False
+        headers = scope["headers"]
+        own = next((value for name, value in headers if name == TOKEN_HEADER), None)
+        if own is not None and is_token(own, self._token):
+            return True
+        return bears_token(next((value for name, value in headers if name == b"authorization"), b""), self._token)
 
     def note_unexpected(self, error: Exception) -> None:
         """Count an exception that nobody foresaw, and log one a second of them."""
@@ -359,6 +390,10 @@ class NodeApp:
             return
         _log.error("unexpected error", unlogged_since_last=self._unlogged, exc_info=error)
         self._logged_at_s, self._unlogged = now_s, 0
+
+
+def _labels(method: str) -> tuple[str, ...]:
+    return METHODS if method == _ANY_METHOD else ()
 
 
 def _import_routes() -> Any:

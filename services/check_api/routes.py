@@ -100,6 +100,7 @@ def _raw_paths() -> dict[str, Any]:
         "/v1/check:batch": _post(
             "checks", f"Up to {BATCH_CHECKS_MOST:,} independent checks", "BatchBody", answers, "1 MiB"
         ),
+        "/v1/authorize": _authorize(),
         "/v1/refund": _post(
             "checks",
             "Give tokens back in the region that charged them; with request_id once, never more than it charged",
@@ -160,6 +161,35 @@ def _post(tag: str, summary: str, body: str, answer: dict[str, Any], limit: str 
 def _get(tag: str, summary: str, answer: dict[str, Any], parameters: list[dict[str, Any]]) -> Any:
     responses = {"200": answer, **_problems("401", "422", "503")}
     return {"get": {"tags": [tag], "summary": summary, "parameters": parameters, "responses": responses}}
+
+
+def _authorize() -> Any:
+    """Asked by any method, also with a path behind it; told once."""
+    headers = {
+        name: {"description": description, "required": name != "X-Forwarded-Host"}
+        for name, description in (
+            ("X-Forwarded-Method", "What the gateway was asked: the method"),
+            ("X-Forwarded-Uri", "The path, with or without its query"),
+            ("X-Forwarded-Host", "The host"),
+        )
+    }
+    parameters = [
+        {"name": name, "in": "header", "schema": {"type": "string"}, **told} for name, told in headers.items()
+    ]
+    parameters += [
+        _query("domain", "The namespace of rules"),
+        _query("resource", "In place of method and path"),
+        _query("cost", "1 unless said"),
+        _query("denied", "The status of every denial: 401, 403, 429 or 503"),
+    ]
+    denied = {MEDIA_TYPE: {"schema": {"type": "object"}}}
+    responses = {
+        "200": {"description": "May pass; with the rate limit headers, and without a body"},
+        "429": {"description": "May not pass; Retry-After where waiting helps", "content": denied},
+        **_problems("401", "422", "503"),
+    }
+    summary = "May the request pass that a gateway was asked?"
+    return {"get": {"tags": ["gateways"], "summary": summary, "parameters": parameters, "responses": responses}}
 
 
 def _content(description: str, schema: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from regional_limiter.store.cluster import ClusterOptions
 from regional_limiter.store.connection import ConnectionOptions
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from services.check_api.app import NodeOptions
+from services.check_api.authorize import AuthorizeOptions
 from services.check_api.headers import HeaderMode, LegacyReset
 from services.settings import RegionSettings, url_of
 
@@ -54,4 +55,5 @@ def node_options(settings: RegionSettings, node: int) -> NodeOptions:
         token=check_api.token.get_secret_value() if check_api.token else None,
         headers=HeaderMode(check_api.headers),
         legacy_reset=LegacyReset(check_api.legacy_reset),
+        authorize=AuthorizeOptions(**check_api.authorize.model_dump()),
     )

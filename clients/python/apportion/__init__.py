@@ -23,9 +23,15 @@ ApportionError
 +-- NoAnswer          no decision within the timeout (only with ``on_no_answer="raise"``)
 """
 
-from apportion._client import AsyncClient, Client
-from apportion._leases import AsyncLease, Lease
-from apportion._types import Answer, ApportionError, Check, InvalidRequest, NoAnswer, OnNoAnswer
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from apportion._client import AsyncClient, Client
+    from apportion._leases import AsyncLease, Lease
+    from apportion._types import Answer, ApportionError, Check, InvalidRequest, NoAnswer, OnNoAnswer
 
 __all__ = [
     "Answer",
@@ -39,3 +45,15 @@ __all__ = [
     "NoAnswer",
     "OnNoAnswer",
 ]
+
+_PLACES: Final = {
+    **dict.fromkeys(("AsyncClient", "Client"), "_client"),
+    **dict.fromkeys(("AsyncLease", "Lease"), "_leases"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What is asked for, imported when it is: who needs no HTTP client does not wait for its import."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"apportion.{_PLACES.get(name, '_types')}"), name)
