@@ -1,5 +1,4 @@
-"""Finds what the project runs beside Python, or installs it: Redis 7 or newer, a Kafka; what
-tests run beside it.
+"""Finds what the project runs beside Python, or installs it: Redis 7 or newer, a Kafka; what tests run beside it.
 
 Idempotent, and quick when everything is there.  What is fetched lies in ``.cache`` of the source tree (or where
 APPORTION_CACHE says), never in the system, except Debian packages when we are root.  No system service is started.
@@ -362,7 +361,9 @@ def _of_the_distribution(programs: Sequence[str], package: str, say: Say) -> Pat
             apt_install([package], say)
         found = _in_path(programs)
     if found is None:
-        raise InstallFailed(f"tests need {package} in PATH (on Debian and Ubuntu, as root: apt-get install {package})")
+        raise InstallFailed(
+            f"tests need {package} in PATH (on Debian and Ubuntu, as root: apt-get install {package})"
+        )
     return found
 
 

@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl
 
 from apportion.addresses import LOOPBACK, Address, caller_of, grouped, networks_of
 
-from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES, Answer, Check, Reason
+from regional_limiter.model.decision import COST_MOST, VALUE_BYTES_MOST, Answer, Check, Reason
 from regional_limiter.model.errors import Fault, InvalidCheck
 from regional_limiter.plan import DOMAIN_EXPECTED, is_domain
 from services.check_api.bodies import DEFAULT_DOMAIN, Refused
@@ -249,7 +249,7 @@ def _constants_of(query: str) -> _Constants:
             constants.resource = value
         elif name == "domain" and is_domain(value):
             constants.domain = value
-        elif name == "cost" and value.isascii() and value.isdigit() and len(value) < 11 and int(value) <= MAX_COST:
+        elif name == "cost" and value.isascii() and value.isdigit() and len(value) < 11 and int(value) <= COST_MOST:
             constants.cost = int(value)
         elif name == "denied" and value in map(str, DENIED_STATUSES):
             constants.denied = int(value)
@@ -264,7 +264,7 @@ def _constants_of(query: str) -> _Constants:
 
 _EXPECTED = {
     "domain": f"must be {DOMAIN_EXPECTED}",
-    "cost": f"must be an integer from 0 to {MAX_COST}",
+    "cost": f"must be an integer from 0 to {COST_MOST}",
     "denied": "must be one of " + ", ".join(map(str, DENIED_STATUSES)),
 }
 
@@ -275,10 +275,10 @@ def _text(value: bytes) -> str:
 
 def _fitting(text: str) -> str:
     """``text``, or its beginning and a hash of all of it where it is longer than a check may say."""
-    if len(text) * 4 <= MAX_VALUE_BYTES:
+    if len(text) * 4 <= VALUE_BYTES_MOST:
         return text
     whole = text.encode()
-    if len(whole) <= MAX_VALUE_BYTES:
+    if len(whole) <= VALUE_BYTES_MOST:
         return text
     digest = blake2b(whole, digest_size=_DIGEST_BYTES).hexdigest()
-    return whole[: MAX_VALUE_BYTES - len(digest) - 1].decode("utf-8", "ignore") + "#" + digest
+    return whole[: VALUE_BYTES_MOST - len(digest) - 1].decode("utf-8", "ignore") + "#" + digest

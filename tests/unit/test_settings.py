@@ -175,6 +175,32 @@ def test_nobody_else_reaches_our_own_redis_without_a_password(
     assert region(tmp_path).redis.servers[0] == "10.1.2.3:7001"
 
 
+def test_forward_auth_believes_this_machine_alone_unless_told_otherwise(tmp_path: Path) -> None:
+    authorize = region(tmp_path).check_api.authorize
+    assert authorize.trusted_proxies == ["127.0.0.0/8", "::1/128"]
+    section = '[check_api.authorize]\nclient_key = ["header:X-Api-Key"]\n[sync]'
+    told = region(tmp_path, REGION.replace("[sync]", section))
+    assert told.check_api.authorize.client_key == ["header:X-Api-Key"]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ('trusted_proxies = ["10.0.0.0/33"]', "10.0.0.0/33"),
+        ('address_header = "x forwarded"', "the name of a header"),
+        ('client_key = ["addres"]', "client_key: 'addres'"),
+        ("client_key = []", "client_key"),
+        ('attributes = {tier = "header:"}', "attributes.tier"),
+        ('attributes = {resource = "path"}', "attributes.resource"),
+        ('domain = "a/b"', "domain"),
+    ],
+)
+def test_what_forward_auth_cannot_go_by_is_named(tmp_path: Path, line: str, named: str) -> None:
+    with pytest.raises(InvalidSettings, match="check_api.authorize") as refused:
+        region(tmp_path, REGION.replace("[sync]", f"[check_api.authorize]\n{line}\n[sync]"))
+    assert named in str(refused.value)
+
+
 def test_a_file_that_is_not_toml_or_not_there_is_told_as_such(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match="must be TOML"):
         region(tmp_path, "name = [")

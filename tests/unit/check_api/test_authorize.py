@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regional_limiter.in_process import in_memory
-from regional_limiter.model.decision import MAX_VALUE_BYTES, Check, Reason
+from regional_limiter.model.decision import VALUE_BYTES_MOST, Check, Reason
 from regional_limiter.model.errors import InvalidCheck
 from services.check_api.app import NodeOptions, create_app
-from services.check_api.authorize import METHODS, Authorizer, AuthorizeOptions
+from services.check_api.authorize import METHODS, AuthorizeOptions, Authorizer
 from tests.unit.check_api.fakes import FakeLimiter, Response, answer_of, call, node_of, rule_verdict
 
 ASKED = {"X-Forwarded-Method": "POST", "X-Forwarded-Uri": "/orders?page=2", "X-Forwarded-Host": "shop.example"}
@@ -166,7 +166,7 @@ async def test_a_path_that_is_too_long_is_limited_like_any_other_and_stays_apart
     for tail in ("a", "b"):
         check = await asked(headers={**ASKED, "X-Forwarded-Uri": "/orders/" + "é" * 2000 + tail})
         assert check.attributes["resource"].startswith("POST /orders/éé")
-        assert len(check.attributes["resource"].encode()) <= MAX_VALUE_BYTES
+        assert len(check.attributes["resource"].encode()) <= VALUE_BYTES_MOST
         texts.add(check.attributes["resource"])
     assert len(texts) == 2
 
@@ -180,7 +180,7 @@ def test_nothing_that_a_stranger_sends_is_an_error(headers: dict[str, bytes]) ->
     }  # fmt: skip
     options = AuthorizeOptions(client_key=["header:x-api-key", "address"], attributes={"key": "header:x-api-key"})
     read = Authorizer(options).read(scope).check
-    assert all(len(text.encode()) <= MAX_VALUE_BYTES for text in read.attributes.values())
+    assert all(len(text.encode()) <= VALUE_BYTES_MOST for text in read.attributes.values())
 
 
 async def test_of_several_sources_of_the_key_one_cannot_be_passed_off_as_another() -> None:
