@@ -196,7 +196,7 @@ def test_forward_auth_believes_this_machine_alone_unless_told_otherwise(tmp_path
     ],
 )
 def test_what_forward_auth_cannot_go_by_is_named(tmp_path: Path, line: str, named: str) -> None:
-    with pytest.raises(InvalidSettings, match="check_api.authorize") as refused:
+    with pytest.raises(InvalidSettings, match=r"check_api\.authorize") as refused:
         region(tmp_path, REGION.replace("[sync]", f"[check_api.authorize]\n{line}\n[sync]"))
     assert named in str(refused.value)
 

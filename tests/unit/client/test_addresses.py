@@ -1,4 +1,4 @@
-"""Whose request it is: what a stranger writes into a header is believed only as far as trusted proxies vouch for it."""
+"""Whose request it is: what a header says is believed only as far as trusted proxies vouch for it."""
 
 from __future__ import annotations
 
