@@ -62,8 +62,13 @@ def to_give_back(
         for group in decided
         if all((verdict := verdicts[place]) is not None and verdict.allowed for place in group)
         for place in group
-        if calls[place].cost > 0 and not calls[place].charge_denied
+        if calls[place].cost > 0 and not calls[place].charge_denied and not _passed_soft(verdicts[place])
     ]
+
+
+def _passed_soft(verdict: Verdict | None) -> bool:
+    """Allowed, but not charged."""
+    return verdict is not None and verdict.reason is Reason.SOFT_LIMITED
 
 
 def given_back(call: BucketCall, verdict: Verdict) -> Verdict:

@@ -25,12 +25,14 @@ from regional_limiter.algorithms.token_lease import may_lease as may_lease_from
 from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback, Unanswered, shed
 from regional_limiter.heartbeat import Heartbeat
-from regional_limiter.model.decision import COST_MOST, Answer, Check, RuleVerdict, ShareKind, Verdict
+from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason, RuleVerdict, ShareKind, Verdict
 from regional_limiter.model.errors import OtherRequest, StoreUnavailable
-from regional_limiter.model.rule import Algorithm
+from regional_limiter.model.rule import Algorithm, Mode
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
-from regional_limiter.plan import Asking, Plan, Planner
+from regional_limiter.plan import Asking, Plan, Planner, Step
+from regional_limiter.shadow import ShadowCount, Shadows, shadow_request
+from regional_limiter.soft import marked, softened
 from regional_limiter.store.base import (
     BucketCall,
     CheckStore,
@@ -44,7 +46,7 @@ from regional_limiter.store.base import (
 from regional_limiter.submitting import InTasks, settled
 from regional_limiter.token_lease_calls import TokenLeaseCalls
 from regional_limiter.token_lease_table import LeaseCounts
-from regional_limiter.usage import Demand, Totals, is_interesting
+from regional_limiter.usage import CANARY, SHADOW, SOFT, Demand, Totals, is_interesting
 
 _log = logging.getLogger("apportion.node")
 
@@ -82,6 +84,7 @@ class LimiterStatus:
     Versions: -1 unknown.
 
     ``refused_domains``: domain -> why its newest rules are not in force here.  ``leases``: tokens taken ahead.
+    ``shadows``: by ``domain/rule``.
     """
 
     rules_version: int
@@ -92,6 +95,7 @@ class LimiterStatus:
     refused_domains: Mapping[str, str] = field(default_factory=dict)
     refunds_dropped: int = 0
     demand_dropped: int = 0
+    shadows: Mapping[str, ShadowCount] = field(default_factory=dict)
     leases: LeaseCounts = field(default_factory=LeaseCounts)
 
 
@@ -162,6 +166,7 @@ class Limiter:
         self._rule_totals = Totals(RULES_COUNTED)
         self._key_totals = Totals(KEYS_COUNTED)
         self._demand = Demand()
+        self._shadows = Shadows(self._submitting, self._count_shadow)
         self._offering: asyncio.Task[None] | None = None
         self._paying: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -224,6 +229,7 @@ class Limiter:
             refused_domains=dict(self._rules.refused),
             refunds_dropped=self._refunds_dropped,
             demand_dropped=self._demand.dropped,
+            shadows=self._shadows.counts(),
             leases=self._token_leases.counts(),
         )
 
@@ -273,7 +279,11 @@ class Limiter:
         plan = self._planner.plan(check)
         holder = check.request_id or ""
         calls = plan.calls(check.cost, holder)
-        if check.cost == 0 or not calls:
+        if check.cost == 0:
+            return
+        for step in plan.shadows:
+            self._refund_later([plan.call_of(step, check.cost)], shadow_request(step, check.request_id), None)
+        if not calls:
             return
         groups = plan.groups
         if plan.has_holders and not holder:
@@ -335,9 +345,16 @@ class Limiter:
             groups.append([calls[i] for i in group if not ALGORITHMS[calls[i].algorithm].new_when_dropped])
         for call in calls:
             self._denials.forget(call.key)
+        shadows = [plan.call_of(step, 0) for step in plan.shadows]
+        dropped += [call for call in shadows if ALGORITHMS[call.algorithm].new_when_dropped]
+        groups += [
+            [replace(call, cost=2 * max(call.capacity, COST_MOST))]
+            for call in shadows
+            if not ALGORITHMS[call.algorithm].new_when_dropped
+        ]
         tasks = [self._store.refund(group) for group in groups if group for _ in range(2)]
         await _all_of((*tasks, *map(self._store.drop, dropped)))
-        return [call.key for call in calls]
+        return [call.key for call in (*calls, *shadows)]
 
     async def inspect(self, check: Check) -> list[Inspection]:
         """How every bucket that the check meets stands.  Raises InvalidCheck and RulesUnavailable."""
@@ -365,6 +382,8 @@ class Limiter:
     def _begin(self, check: Check, cost: int, request_id: str | None, done: Done) -> None:
         """Plan, and ask the store; :meth:`_combine` goes on when everything has been answered."""
         plan = self._planner.plan(check)
+        if plan.shadows and cost > 0:
+            done = self._then_shadows(plan, cost, request_id, done)
         if not plan.steps:
             done(self._answer_without_store(plan, cost))
             return
@@ -411,6 +430,14 @@ class Limiter:
 
         for place, prepared in enumerate(asking.prepared):
             self._ask(prepared, partial(one_decided, place))
+
+    def _then_shadows(self, plan: Plan, cost: int, request_id: str | None, done: Done) -> Done:
+        def answered(answer: Answer | Exception) -> None:
+            done(answer)
+            if isinstance(answer, Answer) and answer.allowed:
+                self._shadows.ask(plan, cost, request_id)
+
+        return answered
 
     def _prepare(self, plan: Plan, cost: int, request_id: str | None, holder: str) -> Asking:
         calls = plan.calls(cost, holder)
@@ -491,6 +518,8 @@ class Limiter:
             self._decide_locally(plan, calls, verdicts, failed)
         complete = [verdict for verdict in verdicts if verdict is not None]
         assert len(complete) == len(calls)
+        if plan.has_variants:
+            complete = softened(plan.steps, complete)
         if cost > 0 and len(plan.groups) > 1 and not all(verdict.allowed for verdict in complete):
             self._give_back(plan, decided, calls, complete, request_id)
         return complete
@@ -512,16 +541,39 @@ class Limiter:
         return plan.answer_without_store()
 
     def _answer(self, plan: Plan, cost: int, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> Answer:
+        if plan.has_variants:
+            return self._answer_with_variants(plan, cost, calls, softened(plan.steps, verdicts))
+        answer = self._told(plan, verdicts)
+        if cost > 0:
+            self._count(plan.steps, calls, verdicts, answer.allowed)
+            if answer.allowed and plan.unlimited:
+                self._count_unlimited(plan, cost)
+            if answer.allowed and plan.has_holders:
+                answer = _with_lease(answer, calls)
+        return answer
+
+    def _told(self, plan: Plan, verdicts: Sequence[Verdict]) -> Answer:
         told = []
         for step, verdict in zip(plan.steps, verdicts, strict=True):
             rule = step.rule
             told.append(RuleVerdict(rule.id, rule.capacity, verdict, rule.window_ms, step.key_hash, rule.headers))
-        answer = engine.combine(told)
-        if cost > 0:
-            self._count(plan, calls, verdicts, answer.allowed)
-            if answer.allowed and plan.unlimited:
-                self._count_unlimited(plan, cost)
-            if answer.allowed and plan.has_holders:
+        return engine.combine(told)
+
+    def _answer_with_variants(
+        self, plan: Plan, cost: int, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]
+    ) -> Answer:
+        answer = marked(self._told(plan, verdicts))
+        if cost == 0:
+            return answer
+        passed = [place for place, verdict in enumerate(verdicts) if verdict.reason is Reason.SOFT_LIMITED]
+        for place in passed:
+            self._count_row(plan.steps[place], SOFT, calls[place], replace(verdicts[place], allowed=False))
+        others = [place for place in range(len(verdicts)) if place not in passed]
+        steps, counted = [plan.steps[place] for place in others], [calls[place] for place in others]
+        self._count(steps, counted, [verdicts[place] for place in others], answer.allowed)
+        if answer.allowed:
+            self._count_unlimited(plan, cost)
+            if plan.has_holders:
                 answer = _with_lease(answer, calls)
         return answer
 
@@ -554,25 +606,31 @@ class Limiter:
 
         ``failed``: the places, whether what passes is owed to the bucket, and what the store's error was.
         """
-        nobody_denied = all(verdict is None or verdict.allowed for verdict in verdicts)
-        local = self._fallback.decide(
-            [
-                Unanswered(
-                    calls[place],
-                    plan.steps[place].rule.on_store_failure,
-                    owing,
-                    error.server,
-                    error.silent_since_us,
-                )
-                for place, (owing, error) in failed.items()
-            ],
-            now_ms=time_ns() // 1_000_000,
-            now_us=monotonic_ns() // 1000,
-            nodes=self._heart.nodes_most(),
-            charge=nobody_denied,
-        )
-        for place, verdict in zip(failed, local, strict=True):
-            verdicts[place] = verdict
+        soft = [place for place, step in enumerate(plan.steps) if step.rule.mode is Mode.SOFT]
+        together = [place for place in failed if place not in soft]
+        apart = [[place] for place in failed if place in soft]
+        for places in (together, *apart) if together else apart:
+            nobody_denied = all(
+                verdict is None or verdict.allowed for place, verdict in enumerate(verdicts) if place not in soft
+            )
+            local = self._fallback.decide(
+                [
+                    Unanswered(
+                        calls[place],
+                        plan.steps[place].rule.on_store_failure,
+                        failed[place][0],
+                        failed[place][1].server,
+                        failed[place][1].silent_since_us,
+                    )
+                    for place in places
+                ],
+                now_ms=time_ns() // 1_000_000,
+                now_us=monotonic_ns() // 1000,
+                nodes=self._heart.nodes_most(),
+                charge=nobody_denied,
+            )
+            for place, verdict in zip(places, local, strict=True):
+                verdicts[place] = verdict
         if self._fallback.owes and self._paying is None:
             self._paying = asyncio.get_running_loop().create_task(self._pay())
 
@@ -587,17 +645,32 @@ class Limiter:
         for step in plan.unlimited:
             self._rule_totals.add(step.name, allowed=True, cost=step.cost_of(cost), degraded=False)
 
-    def _count(self, plan: Plan, calls: Sequence[BucketCall], verdicts: Sequence[Verdict], charged: bool) -> None:
+    def _count_shadow(self, step: Step, call: BucketCall, verdict: Verdict) -> None:
+        self._count_row(step, SHADOW, call, verdict)
+
+    def _count_row(self, step: Step, row: str, call: BucketCall, verdict: Verdict) -> None:
+        """Count in a row beside the rule's own, which says only what was decided for callers."""
+        if verdict.replayed:
+            return
+        self._rule_totals.add(step.name + row, verdict.allowed, call.cost, verdict.degraded)
+        if call.sharing is _ADAPTIVE and is_interesting(call, verdict):
+            self._note_demand(call)
+
+    def _count(
+        self, steps: Sequence[Step], calls: Sequence[BucketCall], verdicts: Sequence[Verdict], charged: bool
+    ) -> None:
         """A rule counts as allowing only what it was charged for: what another rule denied is no use of it.
 
         What was charged before, by the same request, was counted then.
         """
-        for step, call, verdict in zip(plan.steps, calls, verdicts, strict=True):
+        for step, call, verdict in zip(steps, calls, verdicts, strict=True):
             if verdict.replayed or (verdict.allowed and not charged and not call.charge_denied):
                 continue
             at_floor = verdict.share_kind is _FLOOR and not verdict.degraded
             degraded = verdict.degraded or at_floor
             self._rule_totals.add(step.name, verdict.allowed, call.cost, degraded, at_floor)
+            if step.is_canary:
+                self._rule_totals.add(step.name + CANARY, verdict.allowed, call.cost, degraded, at_floor)
             if call.sharing is not _WHOLE:
                 self._count_shared(call, verdict, degraded, at_floor)
 
@@ -607,9 +680,12 @@ class Limiter:
         if at_floor:
             self._count_degraded("floor")
         if is_interesting(call, verdict):
-            self._demand.add(call.key, call.cost)
-            if self._offering is None:
-                self._offering = asyncio.get_running_loop().create_task(self._offer())
+            self._note_demand(call)
+
+    def _note_demand(self, call: BucketCall) -> None:
+        self._demand.add(call.key, call.cost)
+        if self._offering is None:
+            self._offering = asyncio.get_running_loop().create_task(self._offer())
 
     # ---- in the background
 
@@ -657,7 +733,7 @@ class Limiter:
         finally:
             self._paying = None
 
-    def _refund_later(self, calls: list[BucketCall], request_id: str | None, turn: int) -> None:
+    def _refund_later(self, calls: list[BucketCall], request_id: str | None, turn: int | None) -> None:
         """A refund that cannot be delivered is dropped and counted: it errs to the strict side.
 
         A request that came again meanwhile was charged nothing then, so the charge is no longer to be given back
@@ -670,7 +746,7 @@ class Limiter:
         self._refunding.add(task)
         task.add_done_callback(self._refunding.discard)
 
-    async def _refund_quietly(self, calls: list[BucketCall], request_id: str | None, turn: int) -> None:
+    async def _refund_quietly(self, calls: list[BucketCall], request_id: str | None, turn: int | None) -> None:
         try:
             await self._store.refund(calls, request_id, turn)
         except StoreUnavailable:

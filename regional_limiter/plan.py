@@ -18,7 +18,7 @@ from regional_limiter.algorithms.registry import ALGORITHMS
 from regional_limiter.model.decision import COST_MOST, VALUE_BYTES_MOST, Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key, tag_of
-from regional_limiter.model.rule import Distribution, MeasuredCost, Priority, Rule, RuleSet, Scope
+from regional_limiter.model.rule import Distribution, MeasuredCost, Mode, Priority, Rule, RuleSet, Scope
 from regional_limiter.model.share import SHARE_UNITS, left_over
 from regional_limiter.rules import Matcher, grammar
 from regional_limiter.rules.normal import normalised
@@ -67,6 +67,7 @@ class Step:
         "_domain",
         "_measured",
         "has_holders",
+        "is_canary",
         "key",
         "key_hash",
         "name",
@@ -75,9 +76,17 @@ class Step:
     )
 
     def __init__(
-        self, rule: Rule, domain: DomainRules, key: str, key_hash: bytes, measured: int | None = None
+        self,
+        rule: Rule,
+        domain: DomainRules,
+        key: str,
+        key_hash: bytes,
+        measured: int | None = None,
+        *,
+        is_canary: bool = False,
     ) -> None:
         self.rule = rule
+        self.is_canary = is_canary
         self._measured = measured
         self._added = rule.cost if isinstance(rule.cost, int) else 0
         self.key = key
@@ -126,7 +135,8 @@ class Step:
         cost = self.rule.cost
         if isinstance(cost, int):
             return self
-        return Step(self.rule, self._domain, self.key, self.key_hash, _measured(self.rule, cost, attributes))
+        measured = _measured(self.rule, cost, attributes)
+        return Step(self.rule, self._domain, self.key, self.key_hash, measured, is_canary=self.is_canary)
 
     def cost_of(self, cost: int) -> int:
         """What the rule charges for a check of ``cost``; 0 peeks at every rule.  Raises InvalidCheck."""
@@ -177,7 +187,8 @@ class Plan:
     made from; see :attr:`Planner.generation`.  ``is_adaptive``: a rule of it is.  ``has_holders``: a rule of it
     asks who takes.  ``asking``: what was asked by it last, since most checks cost the same; not if it ages or names
     who asks (``may_be_asked_again``).  ``may_be_shed``: all rules that it meets are of low priority, those without
-    a limit too.
+    a limit too.  ``shadows``: the steps of rules that only count what they would do; they are among no others.
+    ``has_variants``: a rule of it is soft, or met in its canary.
     """
 
     __slots__ = (
@@ -190,10 +201,12 @@ class Plan:
         "generation",
         "groups",
         "has_holders",
+        "has_variants",
         "is_adaptive",
         "may_be_asked_again",
         "may_be_shed",
         "measures",
+        "shadows",
         "steps",
         "unlimited",
     )
@@ -202,9 +215,14 @@ class Plan:
         """``met``: the steps of all matching rules."""
         self._met = met
         self.measures = any(isinstance(step.rule.cost, MeasuredCost) for step in met)
+        shadows = tuple(step for step in met if step.rule.mode is Mode.SHADOW)
+        if shadows:
+            met = [step for step in met if step.rule.mode is not Mode.SHADOW]
         self.blocked = next((step for step in met if step.rule.blocked), None)
         limiting = [step for step in met if not step.rule.unlimited] if self.blocked is None else []
         self.steps = steps = tuple(limiting)
+        self.shadows = shadows if self.blocked is None else ()
+        self.has_variants = any(step.rule.mode is Mode.SOFT or step.is_canary for step in steps)
         self.unlimited = tuple(step for step in met if step.rule.unlimited) if self.blocked is None else ()
         self._as_asked = all(step.costs_as_asked for step in steps)
         self.generation = generation
@@ -213,13 +231,19 @@ class Plan:
         self.has_holders = any(step.has_holders for step in steps)
         self.may_be_asked_again = not (self.has_holders or any(step.rule.calendar for step in steps))
         self.may_be_shed = all(step.rule.priority is Priority.LOW for step in met)
-        self.groups = engine.groups([step.key for step in steps]) if steps else []
+        self.groups = _groups(steps) if steps else []
         self._base_version = base_version
         self._base = base
 
     def measured(self, attributes: Mapping[str, str]) -> Plan:
         """The same plan at the costs that its rules read off ``attributes``.  Raises InvalidCheck naming one."""
-        met = [step.measured(attributes) for step in self._met]
+        met = []
+        for step in self._met:
+            try:
+                met.append(step.measured(attributes))
+            except InvalidCheck:
+                if step.rule.mode is not Mode.SHADOW:  # which touches no answer: it does not see this check
+                    raise
         return Plan(met, self._base_version, self._base, self.generation)
 
     def calls(self, cost: int, holder: str = "") -> list[BucketCall]:
@@ -231,6 +255,10 @@ class Plan:
         if self._as_asked:
             return [step.call(cost, version, base, holder) for step in self.steps]
         return [step.call(step.cost_of(cost), version, base, holder) for step in self.steps]
+
+    def call_of(self, step: Step, cost: int) -> BucketCall:
+        """The call for one of the ``shadows``.  Raises InvalidCheck when it makes the cost too large."""
+        return step.call(step.cost_of(cost), self._base_version, self._base)
 
     def with_holders(self, calls: Sequence[BucketCall]) -> list[list[BucketCall]]:
         """Those of ``calls`` whose rules ask who takes, by group; groups without one are left out."""
@@ -250,6 +278,17 @@ class Plan:
         if self.blocked is not None:
             return engine.blocked(self.blocked.rule.id)
         return engine.unlimited(self.unlimited[0].rule.id) if self.unlimited else engine.NO_RULE
+
+
+def _groups(steps: Sequence[Step]) -> list[list[int]]:
+    """The places of the steps by call: a soft rule is asked alone, since its denial must not spare the others."""
+    keys = [step.key for step in steps]
+    soft = [place for place, step in enumerate(steps) if step.rule.mode is Mode.SOFT]
+    if not soft or len(steps) == 1:
+        return engine.groups(keys)
+    hard = [place for place in range(len(steps)) if place not in soft]
+    together = engine.groups([keys[place] for place in hard])
+    return [[hard[at] for at in group] for group in together] + [[place] for place in soft]
 
 
 class Planner:
@@ -322,7 +361,11 @@ class Planner:
             for match in domain.matcher.match(attributes):
                 key = bucket_key(match.rule, match.attributes, self._secret)
                 key_hash = blake2b(key.encode(), digest_size=8, key=self._secret[:64]).digest()
-                steps.append(Step(match.rule, domain, key, key_hash))
+                canary = match.rule.canary
+                if canary is not None and canary.meets(key_hash):
+                    steps.append(Step(canary.in_force, domain, key, key_hash, is_canary=True))
+                else:
+                    steps.append(Step(match.rule, domain, key, key_hash))
         return Plan(steps, self._base_version, self._bases.get(check.domain, 0), self.generation)
 
 

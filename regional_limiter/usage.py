@@ -11,6 +11,16 @@ from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.share import region_capacity
 from regional_limiter.store.base import BucketCall, RuleTotals, Sharing
 
+SHADOW, SOFT, CANARY = "#shadow", "#soft", "#canary"
+"""Rows beside a rule's own: what it would have decided in shadow; what it denied and let pass as a soft rule; and
+what of its own row its canary decided."""
+
+
+def is_own_row(name: str) -> bool:
+    """Whether a row counts what a rule decided for callers, and is not one of those beside it."""
+    return "#" not in name
+
+
 _ADAPTIVE, _LEASE = Sharing.ADAPTIVE, ShareKind.LEASE
 
 

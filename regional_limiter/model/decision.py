@@ -16,6 +16,7 @@ class Reason(StrEnum):
     OK = "ok"
     NO_RULE = "no_rule"
     LIMITED = "limited"
+    SOFT_LIMITED = "soft_limited"
     EXCEEDS_CAPACITY = "exceeds_capacity"
     ZERO_LIMIT = "zero_limit"
     BLOCKED = "blocked"

@@ -113,6 +113,14 @@ class Shed(StrEnum):
     DENY = "deny"
 
 
+class Mode(StrEnum):
+    """``shadow``: counts what it would deny, changes no answer.  ``soft``: allows past its limit, and says so."""
+
+    ENFORCE = "enforce"
+    SHADOW = "shadow"
+    SOFT = "soft"
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredCost:
     """A cost read off a number: ``attribute`` / ``per``, rounded up, at least ``at_least`` (>= 1)."""
@@ -133,7 +141,8 @@ class Rule:
     ``stop``: where this rule matches, later ones do not apply.  ``unlimited``: it counts and never limits, and may
     have no numbers (capacity 0).  ``blocked``: it denies (only by an override).  ``cost``: what the rule adds to
     the cost of a check, or how it measures the cost instead.  ``normalise``: the normal forms in which the rule
-    sees attributes.  ``source`` is the rule as its author wrote it.
+    sees attributes.  ``canary``: the version that some keys meet instead.  ``source`` is the rule as its author
+    wrote it.
     """
 
     id: str
@@ -160,8 +169,25 @@ class Rule:
     shed: Shed = Shed.ALLOW
     cost: int | MeasuredCost = 0
     normalise: tuple[tuple[str, tuple[NormalForm, ...]], ...] = ()
+    mode: Mode = Mode.ENFORCE
+    canary: Canary | None = None
     description: str = ""
     source: Mapping[str, object] = field(default_factory=dict, compare=False)
+
+
+CANARY_PARTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """Another version of a rule for some of its keys.  ``parts``: how many of 10,000 keys meet it; which ones a
+    keyed hash of the key tells, the same in every region.  ``in_force``: the rule as it is for them."""
+
+    parts: int
+    in_force: Rule
+
+    def meets(self, key_hash: bytes) -> bool:
+        return int.from_bytes(key_hash[:4]) % CANARY_PARTS < self.parts
 
 
 @dataclass(frozen=True, slots=True)

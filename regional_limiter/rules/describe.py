@@ -6,7 +6,18 @@ from fractions import Fraction
 
 from regional_limiter.algorithms.concurrency import SLOTS_A_HOLDER
 from regional_limiter.algorithms.sliding_window_log import memory_bytes_most
-from regional_limiter.model.rule import Algorithm, Condition, Distribution, MeasuredCost, Rate, Rule, RuleSet, Scope
+from regional_limiter.model.rule import (
+    CANARY_PARTS,
+    Algorithm,
+    Canary,
+    Condition,
+    Distribution,
+    MeasuredCost,
+    Rate,
+    Rule,
+    RuleSet,
+    Scope,
+)
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS, floor_of, left_over, region_capacity
 from regional_limiter.rules.faults import Faults
 from regional_limiter.rules.numbers import ADAPTIVE, amount_field, asked_rate
@@ -57,12 +68,15 @@ def describe(rule: Rule, rule_set: RuleSet, region: str | None = None) -> dict[s
         "unlimited": rule.unlimited,
         "priority": rule.priority.value,
         "shed": rule.shed.value,
+        "mode": rule.mode.value,
         "cost": _cost(rule.cost),
         "normalise": {attribute: [form.value for form in forms] for attribute, forms in rule.normalise},
         "overrides": len(rule_set.overrides.get(rule.id, ())),
     }
     if rule.unlimited:
         return described
+    if rule.canary is not None:
+        described["canary"] = _canary(rule.canary)
     if rule.scope is Scope.GLOBAL:
         described["distribution"] = rule.distribution.value
         described["regions"] = {name: _in_region(rule, rule_set, name) for name in rule_set.bases}
@@ -70,6 +84,16 @@ def describe(rule: Rule, rule_set: RuleSet, region: str | None = None) -> dict[s
         described["region"] = region
         described["here"] = _in_region(rule, rule_set, region)
     return described
+
+
+def _canary(canary: Canary) -> dict[str, object]:
+    in_force = canary.in_force
+    return {
+        "percent": canary.parts * 100 / CANARY_PARTS,
+        "mode": in_force.mode.value,
+        "in_words": limit_in_words(in_force),
+        **_numbers(in_force),
+    }
 
 
 def _condition(condition: Condition) -> object:

@@ -85,12 +85,10 @@ RULE_FIELDS = (
     "shed",
     "cost",
     "normalise",
+    "canary",
 )
 RULE_NOT_BUILT = (
     "home",
     "split",
-    "canary",
 )
 DISTRIBUTIONS_NOT_BUILT = ("home",)
-MODES = ("enforce",)
-MODES_NOT_BUILT = ("shadow", "soft")

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import replace
 
-from regional_limiter.model.rule import Override, Rule, Scope
+from regional_limiter.model.rule import Override, Rule
 from regional_limiter.rules import grammar
 from regional_limiter.rules.faults import Faults, nearest, shown
 from regional_limiter.rules.fields import below, check_fields, read_flag, read_list, read_mapping, read_text
 from regional_limiter.rules.normal import normalised
-from regional_limiter.rules.numbers import amount_field, multiplied, read_numbers
+from regional_limiter.rules.numbers import multiplied
+from regional_limiter.rules.other_numbers import given_numbers, with_given_numbers, with_held_numbers
 from regional_limiter.rules.quantities import read_decimal
-from regional_limiter.rules.rule import check_for_regions
 
 _HINTS_AMONG = 100
 """Looking for the nearest of ten thousand ids, for each of a thousand wrong ones, would take minutes."""
-_NUMBERS = ("capacity", "refill", "refill_per_second", "leak", "limit")
 _CHANGES_EXPECTED = "exactly one of multiply, numbers of the rule (such as capacity), unlimited: true, block: true"
 
 
@@ -58,7 +57,7 @@ def _read_override(
     if rule is None:  # a faulty rule, whose faults are named in its own place
         return None
     key = _read_key(faults, below(place, "key"), fields.get("key", {}), rule)
-    in_force = _changed(faults, place, fields, rule, regions)
+    in_force = replace(_changed(faults, place, fields, rule, regions), canary=None)
     return (name, key, Override(in_force, why)) if faults.count == before else None
 
 
@@ -84,7 +83,7 @@ def _read_key(faults: Faults, place: str, value: object, rule: Rule) -> tuple[st
 
 def _changed(faults: Faults, place: str, fields: Mapping[str, object], rule: Rule, regions: int | None) -> Rule:
     """The rule as it is for the key."""
-    numbers = [name for name in _NUMBERS if name in fields]
+    numbers = given_numbers(fields)
     words = [name for name in ("multiply", "unlimited", "block") if name in fields]
     if len(words) + bool(numbers) != 1:
         given = ", ".join(words + numbers) or "none"
@@ -98,32 +97,17 @@ def _changed(faults: Faults, place: str, fields: Mapping[str, object], rule: Rul
     if rule.unlimited:
         faults.add(place, f"{rule.id} is unlimited: the only override of it is block: true")
         return rule
-    return _with_numbers(faults, place, fields, rule, numbers, regions)
-
-
-def _with_numbers(
-    faults: Faults,
-    place: str,
-    fields: Mapping[str, object],
-    rule: Rule,
-    numbers: list[str],
-    regions: int | None,
-) -> Rule:
-    before = faults.count
-    source = dict(rule.source)
     if numbers:
-        if not {"refill", "refill_per_second"}.isdisjoint(numbers):
-            source = {name: given for name, given in source.items() if name not in ("refill", "refill_per_second")}
-        source |= {name: fields[name] for name in numbers}
-        held = read_numbers(faults, place, source, rule.algorithm)
-    else:
-        at = below(place, "multiply")
-        by = read_decimal(faults, at, fields["multiply"], grammar.MULTIPLY_MOST)
-        if by is None:
-            return rule
-        held = multiplied(faults, at, rule, by)
-    if rule.scope is Scope.GLOBAL and faults.count == before:
-        name = amount_field(rule.algorithm)
-        at = below(place, name if name in numbers or not fields.get("multiply") else "multiply")
-        check_for_regions(faults, at, held.capacity, regions)
-    return replace(rule, **held._asdict(), source=source)
+        return with_given_numbers(faults, place, fields, rule, regions)
+    return _multiplied(faults, place, fields, rule, regions)
+
+
+def _multiplied(faults: Faults, place: str, fields: Mapping[str, object], rule: Rule, regions: int | None) -> Rule:
+    at, before = below(place, "multiply"), faults.count
+    by = read_decimal(faults, at, fields["multiply"], grammar.MULTIPLY_MOST)
+    if by is None:
+        return rule
+    held = multiplied(faults, at, rule, by)
+    if faults.count > before:
+        return rule
+    return with_held_numbers(faults, place, rule, held, rule.source, ["multiply"], regions)

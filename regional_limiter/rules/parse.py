@@ -13,6 +13,7 @@ from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.model.rule import Rule, RuleSet, Subject
 from regional_limiter.model.share import bases_by_weight
 from regional_limiter.rules import grammar
+from regional_limiter.rules.canary import with_canary
 from regional_limiter.rules.conditions import values_in
 from regional_limiter.rules.faults import Faults, shown
 from regional_limiter.rules.fields import (
@@ -199,7 +200,7 @@ def _read_rules(faults: Faults, value: object, domain: str, regions: int | None)
             faults.add(below(place, "id"), f"{shown(name)} is already the id of {first_place[name]}")
         rule = read_rule(faults, place, item, domain, regions)
         if rule is not None:
-            rules.append(rule)
+            rules.append(with_canary(faults, place, rule, regions))
             values += sum(map(values_in, rule.match))
     views = {view for rule in rules for view in rule.normalise}
     if len(views) > grammar.VIEWS_MOST:

@@ -10,6 +10,7 @@ from regional_limiter.model.rule import (
     Algorithm,
     Distribution,
     MeasuredCost,
+    Mode,
     NormalForm,
     OnStoreFailure,
     Priority,
@@ -31,7 +32,6 @@ from regional_limiter.rules.fields import (
     read_mapping,
     read_name,
     read_text,
-    read_word,
 )
 from regional_limiter.rules.numbers import ADAPTIVE, NUMBER_FIELDS, Numbers, amount_field, read_numbers
 
@@ -48,7 +48,6 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
     check_fields(faults, place, fields, grammar.RULE_FIELDS, grammar.RULE_NOT_BUILT)
     name = read_name(faults, below(place, "id"), fields.get("id"), grammar.NAME, grammar.NAME_EXPECTED)
     description = read_text(faults, below(place, "description"), fields.get("description", ""))
-    read_word(faults, below(place, "mode"), fields.get("mode", "enforce"), grammar.MODES, grammar.MODES_NOT_BUILT)
     forms = _read_normalise(faults, below(place, "normalise"), fields.get("normalise", {}))
     match = read_match(faults, below(place, "match"), fields.get("match", {}), forms)
     key = _read_key(faults, below(place, "key"), fields.get("key", ["client_key"]))
@@ -70,6 +69,8 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
     on_store_failure = choice("on_store_failure", OnStoreFailure.LOCAL)
     charge_denied, hash_key, headers = flag("charge_denied", False), flag("hash_key", False), flag("headers", True)
     priority, shed = choice("priority", Priority.NORMAL), choice("shed", Shed.ALLOW)
+    mode = choice("mode", Mode.ENFORCE)
+    check_mode(faults, below(place, "mode"), mode, algorithm, stop=stop, unlimited=unlimited)
     if charge_denied and algorithm is Algorithm.CONCURRENCY:
         faults.add(below(place, "charge_denied"), "a denied check holds no slot of a concurrency rule: take it out")
     for attribute in forms.keys() - {condition.attribute for condition in match} - set(key):
@@ -95,9 +96,24 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
         shed=shed,
         cost=cost,
         normalise=tuple(forms.items()),
+        mode=mode,
         description=description,
         source=fields,
     )
+
+
+def check_mode(
+    faults: Faults, place: str, mode: Mode, algorithm: Algorithm, *, stop: bool, unlimited: bool
+) -> None:
+    """What a mode cannot go with."""
+    if mode is Mode.ENFORCE:
+        return
+    if unlimited:
+        faults.add(place, f"an unlimited rule limits nothing: there is nothing to {mode}")
+    if algorithm is Algorithm.CONCURRENCY:
+        faults.add(place, f"a concurrency rule cannot be {mode}: nobody could release a slot that was not taken")
+    if mode is Mode.SHADOW and stop:
+        faults.add(place, "a shadow rule changes no answer, but stop would keep later rules away: take stop out")
 
 
 # ---- what a bucket belongs to

@@ -11,7 +11,7 @@ from base64 import b64encode
 from enum import StrEnum
 from functools import lru_cache
 
-from regional_limiter.model.decision import Answer, RuleVerdict
+from regional_limiter.model.decision import Answer, Reason, RuleVerdict
 
 LARGEST_FIELD_INTEGER = 999_999_999_999_999
 """Structured fields hold integers of at most 15 digits (RFC 9651); larger numbers are told as this one."""
@@ -51,6 +51,7 @@ class LegacyReset(StrEnum):
 # In Python 3.11 to name a member costs 0.2 us, and these are named for every answer.
 _OFF, _LEGACY, _DRAFT_11 = HeaderMode.OFF, HeaderMode.LEGACY, HeaderMode.DRAFT_11
 _EPOCH = LegacyReset.EPOCH
+_SOFT_LIMITED = Reason.SOFT_LIMITED
 
 
 def answer_lines(
@@ -63,6 +64,8 @@ def answer_lines(
     lines = b""
     if not answer.allowed and answer.retry_after_ms is not None:
         lines = b"retry-after: %d\r\n" % retry_after_s(answer.retry_after_ms)
+    if answer.reason is _SOFT_LIMITED:
+        lines += b"ratelimit-soft: 1\r\n"
     if mode is _OFF:
         return lines
     shown = closest_first(answer)

@@ -69,6 +69,12 @@ class Metrics:
             "{token}",
             "Tokens leased from buckets, by what became of them",
         )
+        counter(
+            "ratelimit.shadow.checks",
+            [self._shadows],
+            "{check}",
+            "Checks that shadow rules would have decided, by rule and outcome",
+        )
         gauge(
             "ratelimit.lease.tokens_out",
             [observed(lambda: self._status().leases.out)],
@@ -101,6 +107,13 @@ class Metrics:
         leases = self._status().leases
         for event, count in (("taken", leases.taken), ("returned", leases.returned), ("lost", leases.lost)):
             yield Observation(count, {"event": event})
+
+    def _shadows(self, options: CallbackOptions) -> Iterator[Observation]:
+        for name, count in list(self._status().shadows.items())[: SERIES_MOST // 3]:
+            domain, _, rule = name.partition("/")
+            outcomes = (("would_allow", count.would_allow), ("would_deny", count.would_deny))
+            for outcome, number in (*outcomes, ("undecided", count.undecided)):
+                yield Observation(number, {"domain": domain, "rule": rule, "outcome": outcome})
 
     def _breakers(self, options: CallbackOptions) -> Iterator[Observation]:
         for shard in list(self._status().shards)[:SERIES_MOST]:

@@ -56,6 +56,25 @@ def build_web(node: NodeApp) -> FastAPI:
             "unexpected_errors": node.counts.unexpected_errors,
         }
 
+    @web.get("/v1/shadow", tags=["operators"])
+    async def shadow() -> dict[str, Any]:
+        """What rules in shadow mode would have done on this node since it began, with the keys denied last."""
+        counts = node.limiter.status().shadows
+        return {
+            "node": node.options.node,
+            "region": node.options.region,
+            "rules": {
+                name: {
+                    "would_allow": one.would_allow,
+                    "would_deny": one.would_deny,
+                    "would_deny_cost": one.would_deny_cost,
+                    "undecided": one.undecided,
+                    "examples": [{"key": key, "times": times} for key, times in reversed(one.examples.items())],
+                }
+                for name, one in sorted(counts.items())
+            },
+        }
+
     web.openapi = lambda: _openapi(web)  # type: ignore[method-assign]
     return web
 

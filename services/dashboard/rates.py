@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from regional_limiter.usage import is_own_row
+
 STALE_MS = 5_000
 """A rate older than this is not shown: not known is better than no longer true."""
 
@@ -46,7 +48,7 @@ class UsageRates:
         new = Totals(
             agent=str(usage["agent"]),
             at_ms=int(usage["at_ms"]),
-            rules={name: tuple(values) for name, values in usage["totals"].items()},
+            rules={name: tuple(values) for name, values in usage["totals"].items() if is_own_row(name)},
             keys={name: tuple(entry["totals"]) for name, entry in usage["keys"].items()},
         )
         known = self._regions.get(region)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import http_sf
@@ -151,3 +152,10 @@ def test_structured_fields_always_parse(
     for _, parameters in limits:
         assert parameters["r"] == min(remaining, 10**15 - 1)
         assert parameters["t"] == min(-(-reset_after_ms // 1000), 10**15 - 1)
+
+
+@pytest.mark.parametrize("mode", HeaderMode)
+def test_a_soft_limit_is_told_in_every_mode(mode: HeaderMode) -> None:
+    passed = replace(answer_of(rule_verdict()), reason=Reason.SOFT_LIMITED)
+    assert named(answer_headers(passed, mode))["ratelimit-soft"] == "1"
+    assert "ratelimit-soft" not in named(answer_headers(answer_of(rule_verdict()), mode))

@@ -175,7 +175,6 @@ def test_an_unknown_field_is_told_its_nearest_known_name() -> None:
     [
         "home",
         "split",
-        "canary",
     ],
 )
 def test_a_field_that_is_not_built_is_refused_by_name_never_ignored(field: str) -> None:
@@ -183,14 +182,38 @@ def test_a_field_that_is_not_built_is_refused_by_name_never_ignored(field: str) 
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("rule", "place", "words"),
     [
-        ("mode", "shadow"),
-        ("mode", "soft"),
+        (bucket(mode="shaddow"), "mode", "did you mean shadow?"),
+        (bucket(mode="shadow", stop=True), "mode", "take stop out"),
+        ({"id": "r", "unlimited": True, "mode": "soft"}, "mode", "limits nothing"),
+        ({"id": "r", "algorithm": "concurrency", "limit": 2, "lease": "3s", "mode": "soft"}, "mode", "slot"),
+        (bucket(canary=1), "canary", "must be a mapping"),
+        (bucket(canary={"percent": 5}), "canary", "says nothing new"),
+        (bucket(canary={"capacity": 9}), "canary.percent", "a number from 0 to 100"),
+        (bucket(canary={"percent": 100.5, "capacity": 9}), "canary.percent", "a number from 0 to 100"),
+        (bucket(canary={"percent": 0.001, "capacity": 9}), "canary.percent", "two decimals"),
+        (bucket(canary={"percent": True, "capacity": 9}), "canary.percent", "a number from 0 to 100"),
+        (bucket(canary={"percent": 5, "limit": 9}), "canary.limit", "takes capacity and refill"),
+        (bucket(canary={"percent": 5, "capacity": -1}), "canary.capacity", "from 0"),
+        (bucket(canary={"percent": 5, "capasity": 1}), "canary.capasity", "did you mean capacity?"),
+        (bucket(canary={"percent": 5, "mode": "off"}), "canary.mode", "known: enforce"),
+        ({"id": "r", "unlimited": True, "canary": {"percent": 5, "capacity": 1}}, "canary", "unlimited"),
     ],
 )
-def test_a_word_that_is_not_built_is_refused(field: str, value: str) -> None:
-    assert "not built yet" in rule_faults(bucket(**{field: value}))[field]
+def test_a_mode_or_canary_that_means_nothing_is_refused(rule: object, place: str, words: str) -> None:
+    assert words in rule_faults(rule)[place]
+
+
+def test_a_canary_of_a_global_rule_leaves_each_region_something() -> None:
+    rule = bucket(scope="global", canary={"percent": 5, "capacity": 1})
+    assert "leaves some with none" in rule_faults(rule, regions=["a", "b"])["canary.capacity"]
+
+
+def test_a_canary_keeps_what_it_does_not_name() -> None:
+    rule = the_rule(bucket(refill="2/s", canary={"percent": 0.25, "capacity": 9}))
+    assert (rule.canary.parts, rule.canary.in_force.capacity) == (25, 9)
+    assert (rule.canary.in_force.refill, rule.canary.in_force.canary) == (rule.refill, None)
 
 
 def test_other_parts_of_the_grammar_that_are_not_built_are_refused() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regional_limiter.model.rule import Algorithm, CalendarUnit, NormalForm, Priority, Shed
+from regional_limiter.model.rule import Algorithm, CalendarUnit, Mode, NormalForm, Priority, Shed
 from regional_limiter.rules import compile_rules, describe, grammar, parse_document, with_rule
 from regional_limiter.rules.text import read_document
 
@@ -62,7 +62,7 @@ def test_every_field_has_an_example() -> None:
     )
 
 
-@pytest.mark.parametrize("words", [Algorithm, CalendarUnit, NormalForm, Priority, Shed])
+@pytest.mark.parametrize("words", [Algorithm, CalendarUnit, Mode, NormalForm, Priority, Shed])
 def test_every_word_is_explained(words: Any) -> None:
     assert [word for word in words if f"`{word}`" not in PAGE] == []
 
@@ -73,7 +73,6 @@ def test_what_is_not_built_is_named_as_such() -> None:
         *grammar.SET_NOT_BUILT,
         *grammar.RULE_NOT_BUILT,
         *grammar.OVERRIDE_NOT_BUILT,
-        *(f"mode: {word}" for word in grammar.MODES_NOT_BUILT),
         *(f"distribution: {word}" for word in grammar.DISTRIBUTIONS_NOT_BUILT),
     }
     assert set(re.findall(r"`([^`]+)`", section)) == words
