@@ -26,6 +26,7 @@ PURE_ROOMS = (
     "regional_limiter/fallback.py",
     "regional_limiter/plan.py",
     "regional_limiter/denials.py",
+    "regional_limiter/soft.py",
     "regional_limiter/usage.py",
     "regional_limiter/token_lease_table.py",
     "regional_limiter/store/base.py",
