@@ -273,6 +273,11 @@ class TokenLeaseTable:
             self._bring_back(held, 0)
         return self.asks()
 
+    def share_of(self, key: str, now_us: int) -> int | None:
+        """Under which share the tokens of ``key`` that may still be spent here were given; None: there are none."""
+        held = self._held.get(key)
+        return held.share if held is not None and held.unspent and now_us < held.ends_us else None
+
     def counts(self) -> LeaseCounts:
         out = sum(held.unspent for held in self._held.values())
         return LeaseCounts(out, self._taken, self._returned, self._lost)

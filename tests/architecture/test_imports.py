@@ -57,6 +57,9 @@ PURE_ROOMS = (
     "clients/python/apportion/addresses.py",
     "infra/local/hints.py",
 )
+SIMULATED_ROOMS = ("global_sync/simulation",)
+"""No I/O and no real clock either: chance comes from a seed, and the event loop is the room's own."""
+
 IMPURE_MODULES = {
     "time", "random", "asyncio", "redis", "aiokafka", "socket", "os", "subprocess", "threading",
     "secrets", "fastapi", "httpx", "uvicorn", "structlog", "tenacity",
@@ -106,10 +109,21 @@ def _says_pure(path: Path) -> bool:
 
 
 def test_whoever_calls_itself_pure_is_held_to_it() -> None:
-    held = {path for room in PURE_ROOMS for path in _files(room)}
+    held = {path for room in (*PURE_ROOMS, *SIMULATED_ROOMS) for path in _files(room)}
     said = {path for package in FORBIDDEN_BY_PACKAGE for path in _files(package) if _says_pure(path)}
     assert ROOT / "regional_limiter/engine.py" in said
     assert sorted(str(path.relative_to(ROOT)) for path in said - held) == []
+
+
+@pytest.mark.parametrize("room", SIMULATED_ROOMS)
+def test_simulated_rooms_touch_no_clock_no_network_no_environment(room: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in _files(room)
+        for name in _imports(path)
+        if name.split(".")[0] in IMPURE_MODULES - {"random", "asyncio"}
+    ]
+    assert wrong == []
 
 
 def test_the_test_would_see_a_wrong_import(tmp_path: Path) -> None:
