@@ -1,7 +1,7 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services up down status test test-unit check format bench clean
+.PHONY: help setup services up down status test test-unit test-infra check format bench clean
 
 RUN := .venv/bin/python
 ARGS ?=
@@ -33,10 +33,16 @@ status: setup  ## what runs of it
 
 test: setup  ## install what the tests need, and run them
 	@$(RUN) -m infra.install redis kafka chromium
+	@$(RUN) -m infra.deploy_tools
 	$(RUN) -m pytest $(TESTS)
 
 test-unit: setup  ## only the tests that need neither Redis nor Kafka
 	$(RUN) -m pytest tests/unit tests/architecture tests/golden
+
+test-infra: setup  ## only what is deployed: chart, overlays, containers, units, scripts
+	@$(RUN) -m infra.install redis
+	@$(RUN) -m infra.deploy_tools
+	$(RUN) -m pytest tests/infra
 
 bench: setup  ## what checks cost, as ratios within one run (BENCH=http_checks: only that)
 	@$(RUN) -m infra.install redis

@@ -9,12 +9,12 @@ from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from services.check_api.app import NodeOptions
 from services.check_api.authorize import AuthorizeOptions
 from services.check_api.headers import HeaderMode, LegacyReset
-from services.settings import RegionSettings, url_of
+from services.settings import RegionSettings
 
 
 def node_name(settings: RegionSettings, node: int) -> str:
-    """The name of node ``node`` (from 1) of a region: stable over restarts."""
-    return f"{settings.name}-{node}"
+    """The name of node ``node`` (from 1) of a region, the same after a restart."""
+    return settings.check_api.name or f"{settings.name}-{node}"
 
 
 def build_store(settings: RegionSettings) -> RedisClusterStore:
@@ -41,7 +41,7 @@ def build_limiter(settings: RegionSettings, node: int, store: RedisClusterStore)
         settings.state_dir,
         settings.times(),
         node=node_name(settings, node),
-        address=url_of(check_api.host, check_api.port(node)),
+        address=check_api.address_of(node),
         deadline_s=check_api.deadline_ms / 1000,
     )
 

@@ -21,10 +21,11 @@ from regional_limiter.store.base import BucketCall
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from regional_limiter.store.topology import hash_slot_of
 from tests.contract.redis_cluster import RedisCluster, eventually
+from tests.contract.redis_user import as_node
 from tests.unit.limiter_store import blob_of, check, rule, running
 
 TIMES = ProtocolTimes()
-LOCAL_SYSTEM = StoreOptions(deadline_ms=25, whole_deadline_ms=40)
+LOCAL_SYSTEM = as_node(StoreOptions(deadline_ms=25, whole_deadline_ms=40))
 BUSY_MACHINE_S = 0.15
 """An answer is due within 50 ms; so much is granted to a machine that runs many other tests."""
 

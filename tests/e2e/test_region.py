@@ -26,8 +26,10 @@ name = "us-east"
 state_dir = "{tmp_path}/state of us-east"
 key_secret_file = "{tmp_path}/secret"
 [redis]
+username = "apportion"
 password = "a word, \\"quoted\\" \\\\ and spaced"
 [redis.own]
+admin_password = "another, \\"quoted\\" too"
 base_port = {BASE_PORT}
 [kafka]
 bootstrap = "127.0.0.1:{BASE_PORT + 40}"
@@ -97,9 +99,11 @@ def test_a_region_comes_up_survives_crashes_drains_and_leaves_nothing(region: Re
 
 
 def check_flags(region: Region) -> None:
-    password = region.settings.redis.password
-    assert password is not None
-    with redis.Redis(port=BASE_PORT, password=password.get_secret_value(), decode_responses=True) as client:
+    own = region.settings.redis.own
+    assert own is not None
+    assert own.admin_password is not None
+    password = own.admin_password.get_secret_value()
+    with redis.Redis(port=BASE_PORT, username="admin", password=password, decode_responses=True) as client:
         wanted = {
             "maxmemory-policy": "noeviction",
             "cluster-require-full-coverage": "no",
