@@ -44,6 +44,7 @@ from regional_limiter.store.base import (
     TouchReply,
 )
 from regional_limiter.submitting import InTasks, settled
+from regional_limiter.together import Asked, Together, joint_plan
 from regional_limiter.token_lease_calls import TokenLeaseCalls
 from regional_limiter.token_lease_table import LeaseCounts
 from regional_limiter.usage import CANARY, SHADOW, SOFT, Demand, Totals, is_interesting
@@ -117,6 +118,9 @@ class Inspection:
 
 Done = Callable[[Answer | Exception], None]
 """Called once with the answer of a check, or with an error: OtherRequest, or one that nobody foresaw."""
+
+DoneTogether = Callable[[Together | Exception], None]
+"""The same, of several checks as one request."""
 
 Outcome = list[Verdict] | Exception
 """What came of one call to the store: an error is foreseen if it is StoreUnavailable or OtherRequest."""
@@ -260,6 +264,26 @@ class Limiter:
         """
         self._begin(check, check.cost, check.request_id, done)
 
+    def submit_together(self, asked: Sequence[Asked], done: DoneTogether) -> None:
+        """Several checks as one request (``together.py``): all are charged or none.  As :meth:`submit` otherwise.
+
+        The checks are of one domain, and have no ``request_id``.
+        """
+        plan = joint_plan(self._planner, asked)
+
+        def told(answer: Answer | Exception) -> None:
+            try:
+                outcome: Together | Exception = answer if isinstance(answer, Exception) else plan.told(answer)
+            except Exception as error:
+                outcome = error
+            done(outcome)
+
+        self._begin_plan(plan, plan.cost, None, "", told)
+
+    def knows(self, domain: str) -> bool:
+        """Whether ``domain`` has rules in force here."""
+        return self._planner.knows(domain)
+
     async def check(self, check: Check) -> Answer:
         """May this happen now?  Charges when it may, and takes slots.
 
@@ -380,8 +404,10 @@ class Limiter:
         return await settled(lambda done: self._begin(check, cost, request_id, done))
 
     def _begin(self, check: Check, cost: int, request_id: str | None, done: Done) -> None:
-        """Plan, and ask the store; :meth:`_combine` goes on when everything has been answered."""
-        plan = self._planner.plan(check)
+        self._begin_plan(self._planner.plan(check), cost, request_id, check.lease_id or "", done)
+
+    def _begin_plan(self, plan: Plan, cost: int, request_id: str | None, lease_id: str, done: Done) -> None:
+        """Ask the store; :meth:`_combine` goes on when everything has been answered."""
         if plan.shadows and cost > 0:
             done = self._then_shadows(plan, cost, request_id, done)
         if not plan.steps:
@@ -389,7 +415,7 @@ class Limiter:
             return
         asking = plan.asking
         if asking is None or asking.cost != cost or request_id is not None:
-            holder = check.lease_id or request_id or secrets.token_hex(16) if cost and plan.has_holders else ""
+            holder = lease_id or request_id or secrets.token_hex(16) if cost and plan.has_holders else ""
             asking = self._prepare(plan, cost, request_id, holder)
         calls = asking.calls
         asked_us = monotonic_ns() // 1000
@@ -447,7 +473,7 @@ class Limiter:
             for group in plan.groups
         ]
         # Never for a request that may come again: its answer is the store's to remember.
-        may_lease = cost > 0 and request_id is None and all(map(may_lease_from, calls))
+        may_lease = request_id is None and all(call.cost > 0 and may_lease_from(call) for call in calls)
         asking = Asking(cost, calls, prepared, may_lease)
         if request_id is None and plan.may_be_asked_again:
             plan.asking = asking
@@ -661,10 +687,10 @@ class Limiter:
     ) -> None:
         """A rule counts as allowing only what it was charged for: what another rule denied is no use of it.
 
-        What was charged before, by the same request, was counted then.
+        What was charged before, by the same request, was counted then; a peek beside what is charged, never.
         """
         for step, call, verdict in zip(steps, calls, verdicts, strict=True):
-            if verdict.replayed or (verdict.allowed and not charged and not call.charge_denied):
+            if verdict.replayed or not call.cost or (verdict.allowed and not charged and not call.charge_denied):
                 continue
             at_floor = verdict.share_kind is _FLOOR and not verdict.degraded
             degraded = verdict.degraded or at_floor

@@ -5,7 +5,7 @@ The same attributes lead to the same plan until rules or bases change, so plans 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -195,7 +195,6 @@ class Plan:
         "_as_asked",
         "_base",
         "_base_version",
-        "_met",
         "asking",
         "blocked",
         "generation",
@@ -206,14 +205,15 @@ class Plan:
         "may_be_asked_again",
         "may_be_shed",
         "measures",
+        "met",
         "shadows",
         "steps",
         "unlimited",
     )
 
     def __init__(self, met: Sequence[Step], base_version: int, base: int, generation: int) -> None:
-        """``met``: the steps of all matching rules."""
-        self._met = met
+        """``met``: the steps of all matching rules that no other of them replaces."""
+        self.met = met
         self.measures = any(isinstance(step.rule.cost, MeasuredCost) for step in met)
         shadows = tuple(step for step in met if step.rule.mode is Mode.SHADOW)
         if shadows:
@@ -238,13 +238,18 @@ class Plan:
     def measured(self, attributes: Mapping[str, str]) -> Plan:
         """The same plan at the costs that its rules read off ``attributes``.  Raises InvalidCheck naming one."""
         met = []
-        for step in self._met:
+        for step in self.met:
             try:
                 met.append(step.measured(attributes))
             except InvalidCheck:
                 if step.rule.mode is not Mode.SHADOW:  # which touches no answer: it does not see this check
                     raise
         return Plan(met, self._base_version, self._base, self.generation)
+
+    @property
+    def made_from(self) -> tuple[int, int]:
+        """The version of the bases, and the base."""
+        return self._base_version, self._base
 
     def calls(self, cost: int, holder: str = "") -> list[BucketCall]:
         """A call for each step.  ``holder``: who takes or gives back, for rules of a kind that has holders.
@@ -278,6 +283,11 @@ class Plan:
         if self.blocked is not None:
             return engine.blocked(self.blocked.rule.id)
         return engine.unlimited(self.unlimited[0].rule.id) if self.unlimited else engine.NO_RULE
+
+
+def replaced_by(rules: Iterable[Rule]) -> set[str]:
+    """The ids of the rules that do not apply beside ``rules``.  A shadow rule replaces nothing."""
+    return {name for rule in rules if rule.replaces and rule.mode is not Mode.SHADOW for name in rule.replaces}
 
 
 def _groups(steps: Sequence[Step]) -> list[list[int]]:
@@ -351,6 +361,26 @@ class Planner:
             self._bytes += size
         return plan.measured(domain.matcher.complete(check.attributes)) if plan.measures else plan
 
+    def knows(self, domain: str) -> bool:
+        """Whether ``domain`` has rules in force here."""
+        return domain in self._domains
+
+    def plan_by(self, rule: Rule, check: Check) -> Plan:
+        """The plan of a check that ``rule`` alone limits, if the domain has rules at all.  Raises InvalidCheck."""
+        validate_charge(check)
+        validate_identity(check)
+        domain = self._domains.get(check.domain)
+        steps = [self._step(rule, domain, check.attributes)] if domain is not None else []
+        return Plan(steps, self._base_version, self._bases.get(check.domain, 0), self.generation)
+
+    def _step(self, rule: Rule, domain: DomainRules, attributes: Mapping[str, str]) -> Step:
+        key = bucket_key(rule, attributes, self._secret)
+        key_hash = blake2b(key.encode(), digest_size=8, key=self._secret[:64]).digest()
+        canary = rule.canary
+        if canary is not None and canary.meets(key_hash):
+            return Step(canary.in_force, domain, key, key_hash, is_canary=True)
+        return Step(rule, domain, key, key_hash)
+
     def _make(self, check: Check) -> Plan:
         domain = self._domains.get(check.domain)
         if domain is None and check.domain in self._refused:
@@ -358,14 +388,13 @@ class Planner:
         steps: list[Step] = []
         if domain is not None:
             attributes = domain.matcher.complete(check.attributes)
-            for match in domain.matcher.match(attributes):
-                key = bucket_key(match.rule, match.attributes, self._secret)
-                key_hash = blake2b(key.encode(), digest_size=8, key=self._secret[:64]).digest()
-                canary = match.rule.canary
-                if canary is not None and canary.meets(key_hash):
-                    steps.append(Step(canary.in_force, domain, key, key_hash, is_canary=True))
-                else:
-                    steps.append(Step(match.rule, domain, key, key_hash))
+            matches = domain.matcher.match(attributes)
+            replaced = replaced_by(match.rule for match in matches)
+            steps = [
+                self._step(match.rule, domain, match.attributes)
+                for match in matches
+                if match.rule.id not in replaced
+            ]
         return Plan(steps, self._base_version, self._bases.get(check.domain, 0), self.generation)
 
 

@@ -65,6 +65,7 @@ def describe(rule: Rule, rule_set: RuleSet, region: str | None = None) -> dict[s
         "hash_key": rule.hash_key,
         "headers": rule.headers,
         "stop": rule.stop,
+        "replaces": list(rule.replaces),
         "unlimited": rule.unlimited,
         "priority": rule.priority.value,
         "shed": rule.shed.value,

@@ -28,6 +28,7 @@ MATCH_VALUES_MOST = 1000
 MATCH_VALUES_OF_SET_MOST = 100_000
 STARS_MOST = 16
 KEY_ATTRIBUTES_MOST = 16
+REPLACED_MOST = 100
 CAPACITY_MOST = 900_000_000_000
 """Times 10,000 share units it still stays below 2^53."""
 SPAN_MS_MOST = 366 * 86_400_000
@@ -80,6 +81,7 @@ RULE_FIELDS = (
     "hash_key",
     "headers",
     "stop",
+    "replaces",
     "unlimited",
     "priority",
     "shed",

@@ -51,6 +51,7 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
     forms = _read_normalise(faults, below(place, "normalise"), fields.get("normalise", {}))
     match = read_match(faults, below(place, "match"), fields.get("match", {}), forms)
     key = _read_key(faults, below(place, "key"), fields.get("key", ["client_key"]))
+    replaces = _read_replaces(faults, below(place, "replaces"), fields.get("replaces", []), name)
     cost = _read_cost(faults, below(place, "cost"), fields.get("cost", 0))
 
     def flag(field: str, default: bool) -> bool:
@@ -91,6 +92,7 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
         hash_key=hash_key,
         headers=headers,
         stop=stop,
+        replaces=replaces,
         unlimited=unlimited,
         priority=priority,
         shed=shed,
@@ -126,6 +128,17 @@ def _read_key(faults: Faults, place: str, value: object) -> tuple[str, ...]:
         name = read_name(faults, at, item, grammar.ATTRIBUTE, f"an attribute: {grammar.ATTRIBUTE_EXPECTED}")
         if name and name in names:
             faults.add(at, f"{name} is named twice")
+        names.append(name)
+    return tuple(names)
+
+
+def _read_replaces(faults: Faults, place: str, value: object, own: str) -> tuple[str, ...]:
+    names = []
+    for index, item in enumerate(read_list(faults, place, value, grammar.MAX_REPLACED)):
+        at = f"{place}[{index}]"
+        name = read_name(faults, at, item, grammar.NAME, f"the id of a rule: {grammar.NAME_EXPECTED}")
+        if name and name == own:
+            faults.add(at, "is this rule itself")
         names.append(name)
     return tuple(names)
 

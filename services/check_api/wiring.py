@@ -9,6 +9,7 @@ from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from services.check_api.app import NodeOptions
 from services.check_api.authorize import AuthorizeOptions
 from services.check_api.headers import HeaderMode, LegacyReset
+from services.rls.serving import FrontOptions, Tls
 from services.settings import RegionSettings
 
 
@@ -56,4 +57,22 @@ def node_options(settings: RegionSettings, node: int) -> NodeOptions:
         headers=HeaderMode(check_api.headers),
         legacy_reset=LegacyReset(check_api.legacy_reset),
         authorize=AuthorizeOptions(**check_api.authorize.model_dump()),
+        rls_headers=HeaderMode(settings.grpc.headers),
+        rls_metadata=settings.grpc.dynamic_metadata,
+    )
+
+
+def front_options(settings: RegionSettings, node: int) -> FrontOptions | None:
+    """Where node ``node`` answers gRPC; None: nowhere."""
+    grpc = settings.grpc
+    port = grpc.port(node)
+    if port is None:
+        return None
+    tls = Tls(grpc.certificate, grpc.key, grpc.client_ca) if grpc.certificate and grpc.key else None
+    return FrontOptions(
+        host=grpc.host,
+        port=port,
+        server=grpc.server,
+        token=grpc.token.get_secret_value() if grpc.token else None,
+        tls=tls,
     )
