@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from regional_limiter import engine
-from regional_limiter.model.decision import MAX_COST, Answer, Check, RuleVerdict
+from regional_limiter.model.decision import COST_MOST, Answer, Check, RuleVerdict
 from regional_limiter.model.errors import InvalidCheck
 from regional_limiter.model.rule import Rule
 from regional_limiter.plan import Plan, Planner, Step, replaced_by
@@ -75,8 +75,8 @@ class JointPlan(Plan):
                 keys.append(step.key)
                 before = calls.get(step.key)
                 if before is not None:
-                    if before.cost + call.cost > MAX_COST:
-                        raise InvalidCheck("cost", f"at most {MAX_COST} for one bucket of a request")
+                    if before.cost + call.cost > COST_MOST:
+                        raise InvalidCheck("cost", f"at most {COST_MOST} for one bucket of a request")
                     call = replace(call, cost=before.cost + call.cost)
                 calls[step.key] = call
                 steps.setdefault(step.key, step)

@@ -134,7 +134,7 @@ def _read_key(faults: Faults, place: str, value: object) -> tuple[str, ...]:
 
 def _read_replaces(faults: Faults, place: str, value: object, own: str) -> tuple[str, ...]:
     names = []
-    for index, item in enumerate(read_list(faults, place, value, grammar.MAX_REPLACED)):
+    for index, item in enumerate(read_list(faults, place, value, grammar.REPLACED_MOST)):
         at = f"{place}[{index}]"
         name = read_name(faults, at, item, grammar.NAME, f"the id of a rule: {grammar.NAME_EXPECTED}")
         if name and name == own:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Final
 
 from regional_limiter import engine
-from regional_limiter.model.decision import MAX_COST, Answer, Check
+from regional_limiter.model.decision import COST_MOST, Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable, StoreUnavailable
 from regional_limiter.model.rule import Algorithm, Rule
 from regional_limiter.plan import is_domain
@@ -30,7 +30,6 @@ from services.rls.messages import (
     UINT32_MOST,
     UNIT_MS,
     UNIT_OF_MS,
-    BadRequest,
     Descriptor,
     Limit,
     Override,
@@ -39,7 +38,7 @@ from services.rls.messages import (
     Status,
     Unit,
 )
-from services.rls.rpc import INTERNAL, INVALID_ARGUMENT, UNAVAILABLE, Failed
+from services.rls.rpc import INVALID_ARGUMENT, UNAVAILABLE, Failed
 
 KEYS: Final = "descriptor.keys"
 """The attribute that holds the keys of a descriptor, with ``/`` between them (in a key it is ``%2F``)."""
@@ -141,7 +140,7 @@ class RateLimitService:
         """Give back what is negative, then decide the rest, with a look at what has been given back."""
         for descriptor, one in zip(descriptors, asked, strict=True):
             if descriptor.negative and one.limit is not None:
-                raise BadRequest("descriptors", "hits of a limit that the request brings cannot be negative")
+                raise Failed(INVALID_ARGUMENT, "descriptors: hits of a limit that comes along cannot be negative")
         backs = [one.check for one, descriptor in zip(asked, descriptors, strict=True) if descriptor.negative]
         rest = [
             one._replace(check=replace(one.check, cost=0)) if descriptor.negative else one
@@ -194,7 +193,7 @@ _GIVING_BACK: set[asyncio.Task[None]] = set()
 
 def _failure(error: Exception) -> Exception:
     """An error that is the request's own, as gRPC names it; one that nobody foresaw stays as it is."""
-    if isinstance(error, InvalidCheck | BadRequest):
+    if isinstance(error, InvalidCheck):
         return Failed(INVALID_ARGUMENT, str(error))
     return error
 
@@ -204,8 +203,8 @@ def _check(domain: str, descriptor: Descriptor, hits: int, place: int) -> Check:
     if not entries:
         raise Failed(INVALID_ARGUMENT, f"descriptors[{place}].entries: must name at least one")
     cost = hits if descriptor.hits is None else descriptor.hits
-    if cost > MAX_COST:
-        raise Failed(INVALID_ARGUMENT, f"descriptors[{place}].hits_addend: at most {MAX_COST}")
+    if cost > COST_MOST:
+        raise Failed(INVALID_ARGUMENT, f"descriptors[{place}].hits_addend: at most {COST_MOST}")
     attributes = dict(entries)
     if len(attributes) < len(entries):
         attributes = _numbered(entries)
@@ -289,6 +288,3 @@ def _metadata(answer: Answer) -> dict[str, str | bool | int]:
     if answer.retry_after_ms:
         said["retry_after_ms"] = answer.retry_after_ms
     return said
-
-
-__all__ = ["INTERNAL", "KEYS", "NO_RULES", "RateLimitService", "Told", "keys_text"]
