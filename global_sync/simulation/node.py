@@ -1,7 +1,8 @@
 """One check node: the real plans, token leases, denials, fallback and demand, put together as the limiter does it.
 
-Rules in shadow or soft mode play no part.  Checks are decided at once (a region's Redis is near: the moment of the decision is the moment of the check); what
-goes on beside them (touches, demand, token leases, what is owed) takes its time.
+Rules in shadow or soft mode play no part.  Checks are decided at once (a region's Redis is near: the moment of the
+decision is the moment of the check); what goes on beside them (touches, demand, token leases, what is owed) takes
+its time.
 """
 
 from __future__ import annotations

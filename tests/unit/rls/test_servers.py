@@ -26,7 +26,7 @@ RULES = {
     "domain": "edge",
     "rules": [
         {"id": "few", "match": {"kind": "few"}, "key": ["user"], "capacity": 3, "refill": "1/h"},
-        {"id": "many", "match": {"kind": "many"}, "key": ["user"], "capacity": 10_000, "refill": "1/h"},
+        {"id": "many", "match": {"kind": "many"}, "key": ["user"], "capacity": 90, "refill": "1/h"},
     ],
 }
 SERVERS = ["grpcio"]
@@ -108,9 +108,9 @@ async def test_a_limit_runs_out(kind: str) -> None:
 
 async def test_many_calls_at_once_charge_exactly_what_passes(kind: str) -> None:
     async with front(kind) as running, calling(running) as stub:
-        calls = [stub.ShouldRateLimit(asked(kind="many", hits=100)) for _ in range(150)]
+        calls = [stub.ShouldRateLimit(asked(kind="many")) for _ in range(150)]
         told = await asyncio.gather(*calls)
-    assert sum(response.overall_code == 1 for response in told) == 100
+    assert sum(response.overall_code == 1 for response in told) == 90
 
 
 async def test_what_is_wrong_is_named(kind: str) -> None:
