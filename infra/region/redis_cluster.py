@@ -90,6 +90,20 @@ class OwnCluster:
                 wait_ready(self.directory, process, answers, patience_s=10.0)
             self._assemble(patience_s)
 
+    def assemble(self, *, patience_s: float = 60.0) -> None:
+        """Make one cluster of servers that somebody else has started.  Raises StartFailed."""
+        with self._talking():
+            self._assemble(patience_s)
+
+    def configure(self, port: int) -> Path:
+        """Write what the server on ``port`` is told at its start; the file, which only we can read."""
+        place = self.files / str(port)
+        place.mkdir(parents=True, exist_ok=True)
+        configuration = place / "redis.conf"
+        configuration.touch(mode=0o600)
+        configuration.write_text(self._configuration(port, place))
+        return configuration
+
     def processes(self) -> dict[int, Process]:
         """The running servers by port."""
         found = {port: self.directory.find(server_name(port)) for port in self.own.ports()}
@@ -119,12 +133,9 @@ class OwnCluster:
             shutil.rmtree(self.files, ignore_errors=True)
         started = {}
         for port in missing:
-            place = self.files / str(port)
-            place.mkdir(parents=True, exist_ok=True)
-            configuration = place / "redis.conf"
-            configuration.touch(mode=0o600)
-            configuration.write_text(self._configuration(port, place))
-            started[port] = self.directory.start(server_name(port), [self.binary, str(configuration)], cwd=place)
+            configuration = self.configure(port)
+            command = [self.binary, str(configuration)]
+            started[port] = self.directory.start(server_name(port), command, cwd=configuration.parent)
         return started
 
     def _configuration(self, port: int, place: Path) -> str:

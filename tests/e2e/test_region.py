@@ -131,6 +131,29 @@ def start_node(region: Region) -> Process:
     return process
 
 
+def test_a_restart_takes_one_part_after_another_and_leaves_redis_alone(region: Region) -> None:
+    region.up()
+    before = {name: process.pid for name, process in region.processes.running().items()}
+    said: list[str] = []
+    region.restart(said.append)
+    after = {name: process.pid for name, process in region.processes.running().items()}
+    assert said == ["restarting node-1", "restarting node-2", "restarting sync"]
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"node-1", "node-2", "sync"}
+    assert after.keys() == before.keys()
+
+
+def test_a_part_that_does_not_end_stops_the_restart(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
+    region.up()
+    monkeypatch.setattr("infra.region.region.DRAIN_S", 0.3)
+    (region.settings.state_dir / "stubborn").touch()
+    before = {name: process.pid for name, process in region.processes.running().items()}
+    with pytest.raises(StartFailed, match="node-1 did not end within"):
+        region.restart()
+    assert {name: process.pid for name, process in region.processes.running().items()} == before
+    (region.settings.state_dir / "stubborn").unlink()
+
+
 def test_a_stranger_on_a_port_is_named_and_left_alone(region: Region) -> None:
     with socket.create_server(("127.0.0.1", BASE_PORT + 3)), pytest.raises(StartFailed, match=str(BASE_PORT + 3)):
         region.up()

@@ -138,6 +138,7 @@ def test_what_the_image_installs_runs_without_the_source_tree(tmp_path: Path) ->
     loads = (
         "from importlib.resources import files; from regional_limiter.store.library import build_library;"
         " from regional_limiter.model.share import ProtocolTimes; build_library(ProtocolTimes());"
+        " from infra.region.redis_cluster import commands_needed; assert commands_needed();"
         " print(files('services.dashboard').joinpath('static/index.html').is_file())"
     )
     assert _run([f"{place}/bin/python", "-c", loads], tmp_path).strip() == "True"
