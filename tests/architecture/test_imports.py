@@ -57,6 +57,7 @@ PURE_ROOMS = (
     "services/dashboard/history.py",
     "services/dashboard/rules.py",
     "services/control_api/totals.py",
+    "infra/region/units.py",
     "services/check_api/authorize.py",
     "clients/python/apportion/addresses.py",
     "infra/local/hints.py",
