@@ -43,6 +43,7 @@ COMMANDS = {
     "load": _Lazy("services.cli.load", "Send checks to the regions and watch the global bound."),
     "local": _Lazy("infra.local.cli", "The whole system on this machine: up, down, cut, heal, slow, logs."),
     "region": _Lazy("infra.region.cli", "Run one region from one file."),
+    "simulate": _Lazy("services.cli.simulate", "What a limit will do in a geography, before deploying it."),
     "dev": _Lazy("services.cli.dev", "All regions in one process, without Redis and Kafka."),
     "config": _Lazy("services.cli.config", "Check and show the settings of a process."),
 }
