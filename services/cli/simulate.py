@@ -75,7 +75,8 @@ def register(app: typer.Typer) -> None:
             _print(about, list(setting.delays_ms), outcome)
         if html is not None:
             _write_page(html, about, setting, outcome)
-        raise typer.Exit(1 if outcome.counts["apportion"].excess else 0)
+        if outcome.problems:
+            fail("\n".join(outcome.problems), 1)
 
 
 def _setting(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from global_sync.simulation import World
 from services.simulator.baselines import Model
 from services.simulator.run import Fault
-from services.simulator.world import World
 
 
 def cut(regions: Sequence[str]) -> Fault:
@@ -29,6 +29,6 @@ def _links(regions: Sequence[str], act: Callable[[World, str], None], *, is_cut:
     return happen
 
 
-async def kill_leader(world: World, _: Sequence[Model]) -> None:
+def kill_leader(world: World, _: Sequence[Model]) -> None:
     """The process that leads ends without a word."""
-    await world.kill_leader()
+    world.crash_leader()

@@ -61,8 +61,11 @@ PURE_ROOMS = (
     "services/check_api/authorize.py",
     "clients/python/apportion/addresses.py",
     "infra/local/hints.py",
+    "services/simulator/measure.py",
+    "services/simulator/page.py",
+    "services/simulator/report.py",
 )
-SIMULATED_ROOMS = ("global_sync/simulation",)
+SIMULATED_ROOMS = ("global_sync/simulation", "services/simulator")
 """No I/O and no real clock either: chance comes from a seed, and the event loop is the room's own."""
 
 IMPURE_MODULES = {

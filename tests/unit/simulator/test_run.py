@@ -26,6 +26,7 @@ def test_shares_follow_a_jump_over_an_ocean_and_nothing_is_over_the_limit() -> N
     counts = outcome.counts[APPORTION]
     assert counts.excess == 0
     assert outcome.shares_most <= 10_000
+    assert outcome.problems == []
     assert outcome.utilisation(APPORTION) > 0.75 > 0.4 > outcome.utilisation("static split")
     assert outcome.shares[2] > 8_000
     assert outcome.counts["drop ratio"].excess > 30
