@@ -33,6 +33,7 @@ from regional_limiter.node_rules import NodeRules
 from regional_limiter.plan import Asking, Plan, Planner, Step
 from regional_limiter.shadow import ShadowCount, Shadows, shadow_request
 from regional_limiter.soft import marked, softened
+from regional_limiter.split_calls import SplitCalls
 from regional_limiter.store.base import (
     BucketCall,
     CheckStore,
@@ -157,7 +158,8 @@ class Limiter:
         self._address = address
         self._incarnation = secrets.token_hex(8)
         self._deadline_s = deadline_s
-        self._submitting = store if isinstance(store, SubmittingStore) else InTasks(store, deadline_s)
+        submitting = store if isinstance(store, SubmittingStore) else InTasks(store, deadline_s)
+        self._calls = SplitCalls(store, submitting, deadline_s)
         self._rules = NodeRules(region, store, self.directory_of(state_dir, node), self._rules_changed)
         self._planner = Planner(secret)
         # A little more often than asked for, so that a late turn is still in time.
@@ -166,11 +168,11 @@ class Limiter:
             consent_us=times.consent_us, gap_us=times.gap_us, started_us=monotonic_ns() // 1000
         )
         self._denials = Denials()
-        self._token_leases = TokenLeaseCalls(store, deadline_s, self._hear_of_share)
+        self._token_leases = TokenLeaseCalls(self._calls, deadline_s, self._hear_of_share)
         self._rule_totals = Totals(RULES_COUNTED)
         self._key_totals = Totals(KEYS_COUNTED)
         self._demand = Demand()
-        self._shadows = Shadows(self._submitting, self._count_shadow)
+        self._shadows = Shadows(self._calls, self._count_shadow)
         self._offering: asyncio.Task[None] | None = None
         self._paying: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -317,7 +319,7 @@ class Limiter:
             self._denials.forget(call.key)
             self._fallback.release(call, time_ns() // 1_000_000)
         await _all_of(
-            self._store.refund([calls[i] for i in group], plan.request_id_of(group, check.request_id))
+            self._calls.refund([calls[i] for i in group], plan.request_id_of(group, check.request_id))
             for group in groups
             if group
         )
@@ -376,8 +378,8 @@ class Limiter:
             for call in shadows
             if not ALGORITHMS[call.algorithm].new_when_dropped
         ]
-        tasks = [self._store.refund(group) for group in groups if group for _ in range(2)]
-        await _all_of((*tasks, *map(self._store.drop, dropped)))
+        tasks = [self._calls.refund(group) for group in groups if group for _ in range(2)]
+        await _all_of((*tasks, *map(self._calls.drop, dropped)))
         return [call.key for call in (*calls, *shadows)]
 
     async def inspect(self, check: Check) -> list[Inspection]:
@@ -394,7 +396,7 @@ class Limiter:
     async def _ttl_ms(self, call: BucketCall) -> int | None:
         try:
             async with asyncio.timeout(INSPECT_WAIT_S):
-                return await self._store.ttl_ms(call)
+                return await self._calls.ttl_ms(call)
         except (StoreUnavailable, TimeoutError):
             return None
 
@@ -427,7 +429,7 @@ class Limiter:
         if alone and (denial := self._denials.verdict(calls[0], asked_us)) is not None:
             done(self._answer(plan, cost, calls, [denial]))
             return
-        if plan.may_be_shed and any(map(self._submitting.is_crowded, asking.prepared)):
+        if plan.may_be_shed and any(map(self._calls.is_crowded, asking.prepared)):
             self._count_degraded("shed")
             told = [shed(call, step.rule.shed) for call, step in zip(calls, plan.steps, strict=True)]
             done(self._answer(plan, cost, calls, told))
@@ -467,7 +469,7 @@ class Limiter:
 
     def _prepare(self, plan: Plan, cost: int, request_id: str | None, holder: str) -> Asking:
         calls = plan.calls(cost, holder)
-        prepare = self._submitting.prepare
+        prepare = self._calls.prepare
         prepared = [
             prepare([calls[place] for place in group], plan.request_id_of(group, request_id))
             for group in plan.groups
@@ -481,7 +483,7 @@ class Limiter:
 
     def _ask(self, prepared: Any, decided: Decided) -> None:
         try:
-            self._submitting.submit(prepared, decided)
+            self._calls.submit(prepared, decided)
         except Exception as error:
             decided(error)
 
@@ -745,15 +747,15 @@ class Limiter:
                         is_last = await self._stopping.wait()
                 for call in fallback.owed(time_ns() // 1_000_000, OWED_AT_ONCE):
                     try:
-                        await self._store.check([call])
-                    except StoreUnavailable as error:
-                        if not error.may_have_run:
-                            fallback.postpone(call)
-                            continue
+                        charged = await self._calls.charge(call)
+                    except StoreUnavailable:
+                        fallback.postpone(call)
+                        continue
                     except Exception:
                         # One that cannot be charged must not keep the others unpaid.
                         _log.exception("what was decided locally for %s cannot be charged", call.key)
-                    fallback.paid(call)
+                        charged = call.cost
+                    fallback.paid(replace(call, cost=charged))
         except Exception:
             _log.exception("charging what was decided locally failed")
         finally:
@@ -774,7 +776,7 @@ class Limiter:
 
     async def _refund_quietly(self, calls: list[BucketCall], request_id: str | None, turn: int | None) -> None:
         try:
-            await self._store.refund(calls, request_id, turn)
+            await self._calls.refund(calls, request_id, turn)
         except StoreUnavailable:
             self._refunds_dropped += 1
         except Exception:

@@ -127,6 +127,7 @@ class Step:
                 calendar=rule.calendar,
                 lease_ms=rule.lease_ms,
                 holder=holder,
+                split=rule.split,
             )
         return call
 

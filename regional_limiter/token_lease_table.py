@@ -194,7 +194,7 @@ class TokenLeaseTable:
             and now_us >= self._not_before.get(key, 0)
             and spares(call, verdict.share, verdict.share_kind)
             # A lease for a few checks costs more calls than it saves.
-            and verdict.remaining * row[0] >= LEVEL_PART * TOKENS_LEAST * row[1]
+            and verdict.remaining // call.split * row[0] >= LEVEL_PART * TOKENS_LEAST * row[1]
         )
 
     def _next_window(self, now_us: int) -> None:

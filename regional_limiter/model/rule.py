@@ -138,6 +138,8 @@ class Rule:
     is set for token_bucket, gcra and leaky_bucket (its leak); ``window_ms`` for the windows, or ``calendar`` for
     fixed_window; ``lease_ms`` for concurrency; ``queue`` only for leaky_bucket.
 
+    ``split``: over how many sub-buckets a key is spread.
+
     ``stop``: where this rule matches, later ones do not apply.  ``replaces``: the ids of rules that do not apply to
     a request that this one applies to.  ``unlimited``: it counts and never limits, and may have no numbers
     (capacity 0).  ``blocked``: it denies (only by an override).  ``cost``: what the rule adds to
@@ -169,6 +171,7 @@ class Rule:
     blocked: bool = False
     priority: Priority = Priority.NORMAL
     shed: Shed = Shed.ALLOW
+    split: int = 1
     cost: int | MeasuredCost = 0
     normalise: tuple[tuple[str, tuple[NormalForm, ...]], ...] = ()
     mode: Mode = Mode.ENFORCE

@@ -36,6 +36,9 @@ LEASE_MS_MOST = 86_400_000
 ENTRIES_MOST = {Algorithm.SLIDING_WINDOW_LOG: 10_000, Algorithm.CONCURRENCY: 10_000}
 """Of what a bucket keeps one entry for each: it is read and written with every check."""
 
+SPLIT_MOST = 8
+"""Sub-buckets of a key: a denial asks all of them."""
+
 NAME = re.compile(r"[a-z0-9._-]{1,64}", re.ASCII)
 NAME_EXPECTED = "1 to 64 of a-z, 0-9, dot, underscore and hyphen"
 ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
@@ -88,9 +91,7 @@ RULE_FIELDS = (
     "cost",
     "normalise",
     "canary",
-)
-RULE_NOT_BUILT = (
-    "home",
     "split",
 )
+RULE_NOT_BUILT = ("home",)
 DISTRIBUTIONS_NOT_BUILT = ("home",)
