@@ -29,6 +29,7 @@ PURE_ROOMS = (
     "regional_limiter/denials.py",
     "regional_limiter/soft.py",
     "regional_limiter/usage.py",
+    "regional_limiter/sub_buckets.py",
     "regional_limiter/token_lease_table.py",
     "regional_limiter/store/base.py",
     "regional_limiter/store/breaker.py",
