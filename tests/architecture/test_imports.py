@@ -61,6 +61,8 @@ PURE_ROOMS = (
     "infra/region/units.py",
     "services/check_api/authorize.py",
     "clients/python/apportion/addresses.py",
+    "clients/python/apportion/texts.py",
+    "clients/python/apportion/web.py",
     "infra/local/hints.py",
     "services/simulator/measure.py",
     "services/simulator/page.py",
