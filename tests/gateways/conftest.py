@@ -17,6 +17,14 @@ RULES = {
     "rules": [
         {"id": "few", "match": {"resource": "* /few/*"}, "key": ["path"], "capacity": 5, "refill": "1/h"},
         {"id": "logins", "match": {"action": "login"}, "key": ["ip", "path"], "capacity": 3, "refill": "1/h"},
+        {
+            "id": "exact",
+            "match": {"resource": "exact"},
+            "key": ["client_key"],
+            "algorithm": "fixed_window",
+            "limit": 3000,
+            "window": "1d",
+        },
         {"id": "many", "match": {"resource": "GET /many"}, "key": ["ip"], "capacity": 100_000, "refill": "1/h"},
     ],
 }

@@ -17,7 +17,7 @@ from tests.gateways.gateway import WITHIN_MS, Application, Gateway, problem, run
 from tests.unit.check_api.test_process import free_port
 
 CALLERS = 6
-LOADED_S = 0.6
+LOADED_S = 0.4
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -39,6 +39,10 @@ class LimitMiddleware:
         )
         self._limiter = Client(**options)
 
+    def close(self) -> None:
+        """Close the connections to the nodes; a process that ends does so by itself."""
+        self._limiter.close()
+
     def __call__(self, request: HttpRequest) -> HttpResponse:
         check = self._identify(request)
         if check is None:

@@ -59,9 +59,9 @@ def limit(
 ) -> Callable[[Request, Response], Awaitable[Answer]]:
     """A dependency that lets a request pass or raises :class:`Limited`; its value is the answer.
 
-    ``resource``: what rules match; method and route (``GET /orders/{id}``) unless said.  ``cost``: a number, or read
-    off the request.  ``key``: whose request it is, the caller's address unless said.  ``attributes``: beside ``ip``,
-    ``full_ip`` and ``method``.
+    ``resource``: what rules match; method and route (``GET /orders/{id}``) unless said.  ``cost``: a number, or
+    read off the request.  ``key``: whose request it is, the caller's address unless said.  ``attributes``: beside
+    ``ip``, ``full_ip`` and ``method``.
     """
 
     async def ask(request: Request, response: Response) -> Answer:

@@ -5,9 +5,9 @@
     response = patient(lambda: httpx.get("https://api.example/orders"))
     response = await patient_async(lambda: client.get("https://api.example/orders"))
 
-A response of 429 or 503 is asked for again: not before its ``Retry-After`` is over, plus a random part so that those
-who were denied together do not come back together; without one after an exponentially growing, random time.  The
-last response is returned whatever it says.  Only for requests that may be sent twice.
+A response of 429 or 503 is asked for again: not before its ``Retry-After`` is over, plus a random part so that
+those who were denied together do not come back together; without one after an exponentially growing, random time.
+The last response is returned whatever it says.  Only for requests that may be sent twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Protocol, TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_result, stop_after_attempt, stop_any
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    Retrying,
+    retry_if_result,
+    stop_after_attempt,
+    stop_any,
+    stop_before_delay,
+)
 from tenacity.wait import wait_random_exponential
 
 TRY_AGAIN: Final = (429, 503)
@@ -63,9 +71,7 @@ def patient(call: Callable[[], _R], *, tries: int = 5, give_up_after_s: float = 
     return retrying(call)
 
 
-async def patient_async(
-    call: Callable[[], Awaitable[_R]], *, tries: int = 5, give_up_after_s: float = 60.0
-) -> _R:
+async def patient_async(call: Callable[[], Awaitable[_R]], *, tries: int = 5, give_up_after_s: float = 60.0) -> _R:
     """:func:`patient` for what is awaited."""
     retrying = AsyncRetrying(**_policy(tries, give_up_after_s))
     return await retrying(call)
@@ -82,13 +88,10 @@ def _policy(tries: int, give_up_after_s: float) -> dict[str, Any]:
             return growing(state)
         return asked_s + random.uniform(0, min(SPREAD_S_MOST, SPREAD_PART * asked_s + 0.1))
 
-    def would_be_too_late(state: RetryCallState) -> bool:
-        return (state.seconds_since_start or 0.0) + state.upcoming_sleep > give_up_after_s
-
     return {
         "retry": retry_if_result(lambda response: response.status_code in TRY_AGAIN),
         "wait": wait,
-        "stop": stop_any(stop_after_attempt(tries), would_be_too_late),
+        "stop": stop_any(stop_after_attempt(tries), stop_before_delay(give_up_after_s)),
         "retry_error_callback": _last,
     }
 

@@ -30,8 +30,8 @@ def check_of(
 ) -> Check:
     """The check of a request: by the caller's address, which is also the attribute ``ip``.
 
-    ``forwarded``: the lines of ``X-Forwarded-For``.  ``trusted``: the proxies that are believed.  ``resource``: what
-    is asked for, method and path unless said.  IPv6 callers are told apart by their /64.
+    ``forwarded``: the lines of ``X-Forwarded-For``.  ``trusted``: the proxies that are believed.  ``resource``:
+    what is asked for, method and path unless said.  IPv6 callers are told apart by their /64.
     """
     caller = caller_of(peer, forwarded, trusted)
     address = "" if caller is None else grouped(caller)
@@ -62,7 +62,7 @@ def denial(answer: Answer) -> tuple[int, Headers, bytes]:
 
 
 def limit_headers(answer: Answer) -> Headers:
-    """What to hand on of an answer; a denial where waiting helps has ``Retry-After`` in whole seconds, at least 1."""
+    """What to hand on of an answer; a denial has ``Retry-After`` where waiting helps: whole seconds, at least 1."""
     handed_on = [(name, value) for name, value in answer.headers if name != "retry-after"]
     if not answer.allowed and answer.retry_after_ms is not None:
         handed_on.append(("retry-after", str(max(1, -(-answer.retry_after_ms // 1000)))))
