@@ -136,7 +136,7 @@ class Step:
         cost = self.rule.cost
         if isinstance(cost, int):
             return self
-        measured = _measured(self.rule, cost, attributes)
+        measured = measured_cost(self.rule, cost, attributes)
         return Step(self.rule, self._domain, self.key, self.key_hash, measured, is_canary=self.is_canary)
 
     def cost_of(self, cost: int) -> int:
@@ -399,7 +399,8 @@ class Planner:
         return Plan(steps, self._base_version, self._bases.get(check.domain, 0), self.generation)
 
 
-def _measured(rule: Rule, cost: MeasuredCost, attributes: Mapping[str, str]) -> int:
+def measured_cost(rule: Rule, cost: MeasuredCost, attributes: Mapping[str, str]) -> int:
+    """What ``rule`` reads off ``attributes``, whatever the check says.  Raises InvalidCheck naming one."""
     text = attributes.get(cost.attribute)
     if text is None:
         return cost.at_least

@@ -67,6 +67,14 @@ PURE_ROOMS = (
     "services/simulator/measure.py",
     "services/simulator/page.py",
     "services/simulator/report.py",
+    "services/rehearsal/formats",
+    "services/rehearsal/attributes.py",
+    "services/rehearsal/order.py",
+    "services/rehearsal/replay.py",
+    "services/rehearsal/tally.py",
+    "services/rehearsal/rehearsal.py",
+    "services/rehearsal/report.py",
+    "services/rehearsal/page.py",
 )
 SIMULATED_ROOMS = ("global_sync/simulation", "services/simulator")
 """No I/O and no real clock either: chance comes from a seed, and the event loop is the room's own."""
