@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from regional_limiter.model.decision import MAX_COST, MAX_VALUE_BYTES
+from regional_limiter.model.decision import COST_MOST, VALUE_BYTES_MOST
 from services.rehearsal.formats import LineFormat
 from services.rehearsal.formats.json_lines import value_at
 
@@ -56,8 +56,8 @@ class Reading:
         found = {}
         for name, reader in self._readers:
             if (text := reader(fields)) is not None:
-                if len(text) > MAX_VALUE_BYTES // 4 and len(text.encode(errors="replace")) > MAX_VALUE_BYTES:
-                    raise Refused(f"{name} is longer than {MAX_VALUE_BYTES} bytes")
+                if len(text) > VALUE_BYTES_MOST // 4 and len(text.encode(errors="replace")) > VALUE_BYTES_MOST:
+                    raise Refused(f"{name} is longer than {VALUE_BYTES_MOST} bytes")
                 found[name] = text
         return found
 
@@ -66,8 +66,8 @@ class Reading:
         if self._cost is None:
             return 1
         text = self._cost(fields) or ""
-        if not (text.isascii() and text.isdigit()) or int(text) > MAX_COST:
-            raise Refused(f"cost is no integer from 0 to {MAX_COST}")
+        if not (text.isascii() and text.isdigit()) or int(text) > COST_MOST:
+            raise Refused(f"cost is no integer from 0 to {COST_MOST}")
         return int(text)
 
 

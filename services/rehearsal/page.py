@@ -128,7 +128,9 @@ def _rules(report: Mapping[str, Any]) -> str:
     rows = [
         (
             row["rule"],
-            row["limit"] + (f" (not rehearsed: {row['not_rehearsed']})" if row["not_rehearsed"] else ""),
+            row["limit"]
+            + (f" ({row['mode']})" if row["mode"] != "enforce" else "")
+            + (f" (not rehearsed: {row['not_rehearsed']})" if row["not_rehearsed"] else ""),
             *(row[name] for name in ("checks", "denied", "denied_percent", "denied_alone", "keys_denied")),
         )
         for row in report["by_rule"]

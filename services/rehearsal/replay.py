@@ -10,15 +10,16 @@ at, and a bucket is found by the values of its key, since a log has more of both
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import NamedTuple
 
-from regional_limiter.algorithms.outcome import settle
+from regional_limiter.algorithms.outcome import Ending, Outcome
 from regional_limiter.algorithms.registry import fixed_share, functions_of
-from regional_limiter.model.decision import MAX_COST
+from regional_limiter.model.decision import COST_MOST
 from regional_limiter.model.errors import InvalidCheck
-from regional_limiter.model.rule import Algorithm, MeasuredCost, Rule, RuleSet
+from regional_limiter.model.rule import CANARY_PARTS, Algorithm, MeasuredCost, Mode, Rule, RuleSet
 from regional_limiter.model.value import value
-from regional_limiter.plan import measured_cost
+from regional_limiter.plan import measured_cost, replaced_by
 from regional_limiter.rules import compile_rules
 from regional_limiter.rules.normal import normalised
 from regional_limiter.store.base import BucketCall
@@ -29,24 +30,30 @@ _MATCHES_MOST = 50_000
 
 NOT_REHEARSED = {Algorithm.CONCURRENCY: "a log does not say when a slot would have been released"}
 
+Identity = tuple[str | None, ...]
+"""The values of a rule's key; None: the check does not have the attribute."""
+
 
 class Met(NamedTuple):
-    """A rule that a check met.  ``place``: in the set.  ``identity``: the values of its key.  ``denied``: by it."""
+    """A rule that a check met.  ``place``: in the set.  ``identity``: the values of its key.
+
+    ``denied``: by it; a shadow rule would have, a soft one let it pass.
+    """
 
     place: int
-    identity: tuple[str | None, ...]
+    identity: Identity
     denied: bool
 
 
 @value
 class Decided:
-    """``met``: the rules that count only, then those that limit, each in the order of the set; none: no rule."""
+    """``met``: the rules that only count, those that limit, then shadows, each in the order of the set."""
 
     allowed: bool
     met: list[Met]
 
 
-def name_of(identity: tuple[str | None, ...]) -> str:
+def name_of(identity: Identity) -> str:
     """A text that no other identity of the same rule has."""
     if len(identity) == 1:
         return "!" if identity[0] is None else "=" + identity[0]
@@ -59,10 +66,13 @@ class _Limit:
     __slots__ = (
         "added",
         "call",
+        "canary",
         "decide",
         "forms",
         "key",
         "measure",
+        "mode",
+        "parts",
         "place",
         "prefix",
         "rule",
@@ -73,6 +83,10 @@ class _Limit:
     def __init__(self, rule: Rule, place: int) -> None:
         self.rule = rule
         self.place = place
+        self.mode = rule.mode
+        canary = rule.canary
+        self.canary = _Limit(canary.in_force, place) if canary is not None else None
+        self.parts = canary.parts if canary is not None else 0
         self.key = rule.key
         forms = dict(rule.normalise)
         self.forms = tuple(forms.get(name, ()) for name in rule.key) if forms else ()
@@ -95,7 +109,7 @@ class _Limit:
         self.decide, self.storage_key = functions.decide, functions.storage_key
         self.share = fixed_share(self.call)
 
-    def identity(self, attributes: Mapping[str, str], known: Mapping[str, str]) -> tuple[str | None, ...]:
+    def identity(self, attributes: Mapping[str, str], known: Mapping[str, str]) -> Identity:
         values = tuple([attributes[name] if name in attributes else known.get(name) for name in self.key])
         if not self.forms:
             return values
@@ -104,6 +118,13 @@ class _Limit:
             for text, forms in zip(values, self.forms, strict=True)
         )
 
+    def for_key(self, identity: Identity) -> _Limit:
+        """The version that this key meets: as many keys as in a deployment meet the canary, but not the same."""
+        if self.canary is None:
+            return self
+        digest = blake2b(name_of(identity).encode(), digest_size=4, person=b"rehearsal").digest()
+        return self.canary if int.from_bytes(digest) % CANARY_PARTS < self.parts else self
+
     def asking(self, cost: int, attributes: Mapping[str, str], known: Mapping[str, str]) -> BucketCall:
         """Raises InvalidCheck."""
         if cost:
@@ -111,8 +132,8 @@ class _Limit:
                 cost = measured_cost(self.rule, self.measure, {**known, **attributes})
             else:
                 cost += self.added
-            if cost > MAX_COST:
-                raise InvalidCheck("cost", f"at most {MAX_COST} with what rule {self.rule.id} adds")
+            if cost > COST_MOST:
+                raise InvalidCheck("cost", f"at most {COST_MOST} with what rule {self.rule.id} adds")
         if cost != self.call.cost:
             self.call = _costing(self.call, cost)
         return self.call
@@ -179,31 +200,54 @@ class Replay:
             limit = matched.blocked
             return Decided(False, [Met(limit.place, limit.identity(attributes, known), True)])
         met = [Met(limit.place, limit.identity(attributes, known), False) for limit in matched.unlimited]
+        shadows = []
         asked = []
-        outcomes = []
         allowed = True
-        for limit in matched.limits:
-            call = limit.asking(cost, attributes, known)
-            identity = limit.identity(attributes, known)
-            group = limit.prefix + limit.storage_key(call, now_ms)
-            key = group + name_of(identity)
-            outcome = limit.decide(self.buckets.get(key, group, now_ms), call, limit.share, now_ms)
-            outcomes.append(outcome)
-            asked.append((key, group))
-            allowed = allowed and outcome.allowed
+        for always in matched.limits:
+            identity = always.identity(attributes, known)
+            limit = always if always.canary is None else always.for_key(identity)
+            if limit.mode is Mode.SHADOW:
+                shadows.append((limit, identity))
+                continue
+            key, group, outcome = self._ask(limit, identity, limit.asking(cost, attributes, known), now_ms)
+            asked.append((key, group, outcome, limit.mode))
+            allowed = allowed and (outcome.allowed or limit.mode is Mode.SOFT)
             met.append(Met(limit.place, identity, not outcome.allowed))
-        for (key, group), ending in zip(asked, settle(outcomes), strict=True):
-            if ending.state is not None:
-                self.buckets.put(key, group, ending.state, ending.ttl_ms, now_ms)
+        for key, group, outcome, mode in asked:
+            # All are charged or none; a soft rule that lets pass what it has no room for is not.
+            charged = (allowed and (outcome.allowed or mode is not Mode.SOFT)) or outcome.costs_denied
+            self._store(key, group, outcome.charged if charged else outcome.left, now_ms)
+        if allowed:  # a shadow rule sees no other checks
+            for limit, identity in shadows:
+                try:
+                    call = limit.asking(cost, attributes, known)
+                except InvalidCheck:
+                    continue
+                key, group, outcome = self._ask(limit, identity, call, now_ms)
+                self._store(key, group, outcome.charged if outcome.allowed else outcome.left, now_ms)
+                met.append(Met(limit.place, identity, not outcome.allowed))
         return Decided(allowed, met)
+
+    def _ask(self, limit: _Limit, identity: Identity, call: BucketCall, now_ms: int) -> tuple[str, str, Outcome]:
+        group = limit.prefix + limit.storage_key(call, now_ms)
+        key = group + name_of(identity)
+        return key, group, limit.decide(self.buckets.get(key, group, now_ms), call, limit.share, now_ms)
+
+    def _store(self, key: str, group: str, ending: Ending, now_ms: int) -> None:
+        if ending.state is not None:
+            self.buckets.put(key, group, ending.state, ending.ttl_ms, now_ms)
 
     def _match(self, values: tuple[str | None, ...], attributes: Mapping[str, str]) -> _Matched:
         complete = self._matcher.complete(attributes)
         known = {name: text for name, text in complete.items() if name not in attributes}
         blocked = None
         limits, unlimited = [], []
-        for match in self._matcher.match(complete):
+        matches = self._matcher.match(complete)
+        replaced = replaced_by(match.rule for match in matches)
+        for match in matches:
             rule = match.rule
+            if rule.id in replaced:
+                continue
             limit = self._limit(rule)
             if rule.blocked and blocked is None:
                 blocked = limit

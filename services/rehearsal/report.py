@@ -8,11 +8,12 @@ from hashlib import blake2b
 from typing import Any
 
 from regional_limiter.model.keys import plain_identity
-from regional_limiter.model.rule import RuleSet, Scope
+from regional_limiter.model.rule import Mode, RuleSet, Scope
 from regional_limiter.rules import limit_in_words
 from services.rehearsal.reading import LineCounts
 from services.rehearsal.rehearsal import Difference, Rehearsal, Rehearsed
-from services.rehearsal.tally import Identity, Keys
+from services.rehearsal.replay import Identity
+from services.rehearsal.tally import Keys
 
 KEYS_SHOWN = 20
 
@@ -88,6 +89,7 @@ def _outcome(one: Rehearsed, keys_shown: int, salt: bytes) -> dict[str, Any]:
             {
                 "rule": rule.id,
                 "limit": limit_in_words(rule),
+                "mode": rule.mode.value,
                 "checks": counted.checks,
                 "denied": counted.denied,
                 "denied_percent": percent(counted.denied, counted.checks),
@@ -187,6 +189,13 @@ def _notes(rehearsal: Rehearsal, lines: LineCounts) -> list[str]:
         for rule_id, why in one.replay.not_rehearsed.items():
             notes.append(f"{rule_id} is not rehearsed: {why}")
     split = sorted({rule.id for one in both for rule in one.rule_set.rules if rule.scope is Scope.GLOBAL})
+    watched = sorted({rule.id for one in both for rule in one.rule_set.rules if rule.mode is not Mode.ENFORCE})
+    if watched:
+        notes.append(
+            f"{', '.join(watched)}: a shadow or soft rule; what it denies is counted by rule, not in total"
+        )
+    if any(rule.canary is not None for one in both for rule in one.rule_set.rules):
+        notes.append("a canary meets as many keys as it would, but not the same ones")
     if split:
         notes.append(f"global rules ({', '.join(split)}) are rehearsed as the whole limit, in one place")
     if forgotten := max(one.tally.keys.forgotten for one in both):

@@ -49,8 +49,9 @@ def _rules(report: Mapping[str, Any]) -> Table:
         if row["not_rehearsed"]:
             table.add_row(row["rule"], row["limit"], f"{row['checks']:,}", "not rehearsed", "", "", "")
             continue
+        limit = row["limit"] if row["mode"] == "enforce" else f"{row['limit']} ({row['mode']})"
         numbers = (row["checks"], row["denied"], row["denied_percent"], row["denied_alone"], row["keys_denied"])
-        table.add_row(row["rule"], row["limit"], *map(_number, numbers))
+        table.add_row(row["rule"], limit, *map(_number, numbers))
     return table
 
 

@@ -10,18 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from heapq import nlargest
 
-from services.rehearsal.replay import Decided
+from services.rehearsal.replay import Decided, Identity
 
 KEYS_MOST = 100_000
 BINS_MOST = 240
 FIRST_STEP_MS = 1000
 
-Identity = tuple[str | None, ...]
-
 
 @dataclass(slots=True)
 class RuleCount:
-    """``alone``: checks that this rule denied and no other did."""
+    """``denied``: a shadow rule would have, a soft one let pass.  ``alone``: and no other rule did."""
 
     checks: int = 0
     denied: int = 0
@@ -137,15 +135,17 @@ class Tally:
         now.checks += 1
         if not decided.met:
             self.no_rule += 1
+        denying = []
         for met in decided.met:
-            self.by_rule[met.place].checks += 1
+            counted = self.by_rule[met.place]
+            counted.checks += 1
             self.keys.count(met.place, met.identity, met.denied)
+            if met.denied:
+                denying.append(met.place)
+                counted.denied += 1
+                now.by_rule[met.place] = now.by_rule.get(met.place, 0) + 1
         if not decided.allowed:
             self.denied += 1
             now.denied += 1
-            denying = [met.place for met in decided.met if met.denied]
-            for place in denying:
-                counted = self.by_rule[place]
-                counted.denied += 1
-                counted.alone += len(denying) == 1
-                now.by_rule[place] = now.by_rule.get(place, 0) + 1
+        if len(denying) == 1:
+            self.by_rule[denying[0]].alone += 1

@@ -177,3 +177,42 @@ def test_the_least_denied_keys_make_room() -> None:
         keys.count(0, (str(number),), denied=number == 3)
     assert keys.most_denied(5) == [(0, ("3",), 1, 1)]
     assert keys.forgotten == 20
+
+
+def test_a_shadow_rule_denies_nothing_and_sees_what_is_allowed() -> None:
+    window = {"algorithm": "fixed_window", "window": "60s"}
+    shadow = {"id": "s", "mode": "shadow", "limit": 2, **window}
+    rehearsal = Rehearsal(parse_document({"rules": [shadow, {"id": "r", "limit": 5, **window}]}))
+    rehearsal.run(requests(*[(second, "a") for second in range(8)]))
+    tally = rehearsal.proposed.tally
+    assert tally.denied == 3
+    assert [(counted.checks, counted.denied) for counted in tally.by_rule] == [(5, 3), (8, 3)]
+
+
+def test_a_soft_rule_lets_pass_what_it_has_no_room_for_and_that_costs_it_nothing() -> None:
+    soft = {"id": "s", "mode": "soft", "capacity": 2, "refill": "1/s"}
+    rehearsal = Rehearsal(parse_document({"rules": [soft]}))
+    rehearsal.run(requests(*[(0, "a")] * 5, (1000, "a")))
+    tally = rehearsal.proposed.tally
+    assert (tally.denied, tally.by_rule[0].denied) == (0, 3)
+
+
+def test_a_rule_that_is_replaced_is_not_met() -> None:
+    few = {"id": "few", "capacity": 1, "refill": "1/day"}
+    many = {"id": "many", "match": {"client_key": "a"}, "capacity": 3, "refill": "1/day", "replaces": ["few"]}
+    rehearsal = Rehearsal(parse_document({"rules": [few, many]}))
+    rehearsal.run(requests(*[(0, who) for who in "aaaabb"]))
+    assert [counted.denied for counted in rehearsal.proposed.tally.by_rule] == [1, 1]
+
+
+def test_a_canary_meets_its_part_of_the_keys() -> None:
+    rule = {
+        "id": "r",
+        "algorithm": "fixed_window",
+        "limit": 1,
+        "window": "1h",
+        "canary": {"percent": 25, "limit": 2},
+    }
+    rehearsal = Rehearsal(parse_document({"rules": [rule]}))
+    rehearsal.run(requests(*[(0, f"k{number}") for number in range(1000)] * 2))
+    assert 700 < rehearsal.proposed.tally.denied < 800
