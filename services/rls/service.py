@@ -1,7 +1,6 @@
 """Envoy's rate limit service on a limiter: a request's descriptors -> checks -> an answer, by callback.
 
-- A descriptor is a check: its entries are attributes by their keys.  A key that comes again gets a number
-  (``header``, ``header.2``).  :data:`KEYS` holds all keys in their order, so that a rule can ask for exactly these.
+- A descriptor is a check: its entries are attributes (``naming.py``).
 - Several descriptors are one request: all are charged or none.  Each has its status, in the order of the request.
 - A limit that a descriptor brings along stands in for what is configured, if its domain has rules at all.
 - Negative hits are given back, also if another descriptor is over its limit.
@@ -17,7 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from regional_limiter import engine
-from regional_limiter.model.decision import COST_MOST, Answer, Check
+from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable, StoreUnavailable
 from regional_limiter.model.rule import Algorithm, Rule
 from regional_limiter.plan import is_domain
@@ -38,13 +37,12 @@ from services.rls.messages import (
     Status,
     Unit,
 )
+from services.rls.naming import KEYS, keys_text, numbered
 from services.rls.rpc import INVALID_ARGUMENT, UNAVAILABLE, Failed
-
-KEYS: Final = "descriptor.keys"
-"""The attribute that holds the keys of a descriptor, with ``/`` between them (in a key it is ``%2F``)."""
 
 NO_RULES: Final = Failed(UNAVAILABLE, "no valid rule set has been in force here yet")
 
+_SOFT_LIMITED: Final = Reason.SOFT_LIMITED
 _NO_LIMIT: Final = Status(OK)
 
 Told = Callable[[Response | Exception], None]
@@ -207,32 +205,11 @@ def _check(domain: str, descriptor: Descriptor, hits: int, place: int) -> Check:
         raise Failed(INVALID_ARGUMENT, f"descriptors[{place}].hits_addend: at most {COST_MOST}")
     attributes = dict(entries)
     if len(attributes) < len(entries):
-        attributes = _numbered(entries)
+        attributes = dict(zip(numbered([key for key, _ in entries]), [value for _, value in entries], strict=True))
     if "" in attributes:
         raise Failed(INVALID_ARGUMENT, f"descriptors[{place}].entries: a key must not be empty")
-    attributes[KEYS] = entries[0][0] if len(entries) == 1 and "/" not in entries[0][0] else _keys_of(entries)
+    attributes[KEYS] = keys_text(tuple([key for key, _ in entries]))
     return Check(domain, attributes, cost)
-
-
-def _numbered(entries: Sequence[tuple[str, str]]) -> dict[str, str]:
-    attributes: dict[str, str] = {}
-    for key, value in entries:
-        name, number = key, 1
-        while name in attributes:
-            number += 1
-            name = f"{key}.{number}"
-        attributes[name] = value
-    return attributes
-
-
-def _keys_of(entries: Sequence[tuple[str, str]]) -> str:
-    return keys_text(tuple([key for key, _ in entries]))
-
-
-@lru_cache(maxsize=1024)
-def keys_text(keys: tuple[str, ...]) -> str:
-    """What :data:`KEYS` holds for a descriptor of these keys."""
-    return "/".join(key.replace("%", "%25").replace("/", "%2F") for key in keys)
 
 
 def _limit(domain: str, descriptor: Descriptor, place: int) -> Rule | None:
@@ -255,7 +232,7 @@ def _rule_of(domain: str, override: Override, keys: tuple[str, ...]) -> Rule:
         id=f"limit-of-request.{unit.name.lower()}",
         domain=domain,
         match=(),
-        key=(KEYS, *_numbered([(key, "") for key in keys])),
+        key=(KEYS, *numbered(keys)),
         algorithm=Algorithm.FIXED_WINDOW,
         capacity=override.requests_per_unit,
         refill=None,
@@ -268,8 +245,10 @@ def _status(answer: Answer) -> Status:
     if limit is None or answer.remaining is None:
         return _NO_LIMIT if answer.allowed else Status(OVER_LIMIT)
     span_ms = next((item.window_ms for item in answer.verdicts if item.rule == answer.rule), None)
+    # Past a soft limit the request passes, and only its descriptor's own status says so.
+    within = answer.allowed and answer.reason is not _SOFT_LIMITED
     return Status(
-        OK if answer.allowed else OVER_LIMIT,
+        OK if within else OVER_LIMIT,
         Limit(min(limit, UINT32_MOST), UNIT_OF_MS.get(span_ms or 0, 0), answer.rule or ""),
         min(answer.remaining, UINT32_MOST),
         answer.reset_after_ms,
