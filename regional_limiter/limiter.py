@@ -27,7 +27,7 @@ from regional_limiter.fallback import Fallback, Unanswered, shed
 from regional_limiter.heartbeat import Heartbeat
 from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason, RuleVerdict, ShareKind, Verdict
 from regional_limiter.model.errors import OtherRequest, StoreUnavailable
-from regional_limiter.model.rule import Algorithm, Mode
+from regional_limiter.model.rule import Algorithm, Mode, RuleSet
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
 from regional_limiter.plan import Asking, Plan, Planner, Step
@@ -241,7 +241,7 @@ class Limiter:
 
     def _rules_changed(self) -> None:
         rules = self._rules
-        self._planner.use(rules.domains, rules.refused, max(0, rules.base_version), rules.bases)
+        self._planner.use(rules.in_force, rules.refused, max(0, rules.base_version), rules.bases)
         self._denials.clear()
         self._token_leases.clear()
 
@@ -256,6 +256,10 @@ class Limiter:
             key_usage=self._key_totals.snapshot(KEYS_TOLD),
             library=self._store.version,
         )
+
+    def give_rules(self, rule_sets: Iterable[RuleSet]) -> None:
+        """Rules of this node's own, in place of those given before (:meth:`NodeRules.give`)."""
+        self._rules.give(rule_sets)
 
     # ---- what callers ask
 

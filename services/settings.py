@@ -301,6 +301,9 @@ class GrpcSettings(Section):
     ``server``: which one stands there.  ``certificate`` and ``key``: PEM files, together; ``client_ca``: whose
     certificates callers must show.  ``headers``: which rate limit headers the gateway is asked to add;
     ``dynamic_metadata``: whether answers carry reason, rule and numbers for the gateway's logs.
+
+    ``envoy_config``: a file of envoyproxy/ratelimit, or a directory of such files, that is served as it lies there,
+    in this region and for its own domains; ``like_envoy``: requests that it denies are charged, as they are there.
     """
 
     host: Host = "127.0.0.1"
@@ -313,6 +316,8 @@ class GrpcSettings(Section):
     client_ca: Path | None = None
     headers: Literal["both", "draft-11", "legacy", "off"] = "draft-11"
     dynamic_metadata: bool = False
+    envoy_config: Path | None = None
+    like_envoy: bool = False
 
     @model_validator(mode="after")
     def _guard(self) -> Self:

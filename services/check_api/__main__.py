@@ -18,14 +18,23 @@ import structlog
 import uvloop
 
 from regional_limiter.limiter import Limiter
+from regional_limiter.model.errors import InvalidRules
 from regional_limiter.store.redis_cluster import RedisClusterStore
 from services.check_api.app import NodeApp, create_app
 from services.check_api.rls_observer import RlsObserver
 from services.check_api.server import serve_node, settle_collector
-from services.check_api.wiring import build_limiter, build_store, front_options, node_name, node_options
+from services.check_api.wiring import (
+    build_limiter,
+    build_store,
+    envoy_config,
+    front_options,
+    node_name,
+    node_options,
+)
 from services.listening import bind
 from services.logs import configure_logging
 from services.rls.methods import methods_of
+from services.rls.served_config import ServedConfig
 from services.rls.serving import FrontOptions, build_server, serve_grpc
 from services.settings import InvalidSettings, load_region
 
@@ -61,11 +70,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{settings.check_api.host}:{port}: {error.strerror}", file=sys.stderr)
         return 2
     front = front_options(settings, given.node)
+    config = envoy_config(settings, limiter)
+    if config is not None:
+        try:
+            config.load()
+        except InvalidRules as error:
+            for fault in error.faults:
+                print(f"grpc.envoy_config: {fault.place}: {fault.problem}", file=sys.stderr)
+            return 2
     # uvicorn warns of every malformed request: a line each is more than a stranger should be able to cause.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     app = create_app(limiter, node_options(settings, given.node))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(app, limiter, store, listener, settings.check_api.drain_ms, front))
+        return runner.run(_run(app, limiter, store, listener, settings.check_api.drain_ms, front, config))
 
 
 async def _run(
@@ -75,6 +92,7 @@ async def _run(
     listener: socket.socket,
     drain_ms: int,
     front: FrontOptions | None = None,
+    config: ServedConfig | None = None,
 ) -> int:
     stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -97,11 +115,14 @@ async def _run(
     if not stop.is_set():
         host, port = listener.getsockname()[:2]
         _log.info("listening", address=f"{host}:{port}")
-        warming = asyncio.create_task(warm_up(), name="warm up")
+        beside = [asyncio.create_task(warm_up(), name="warm up")]
+        if config is not None:
+            beside.append(asyncio.create_task(config.watch(), name="watch configuration"))
         await serve_node(app, listener, stop, drain_ms=drain_ms, hurry=hurry)
-        warming.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await warming
+        for task in beside:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
     listener.close()
     if grpc is not None:
         await grpc

@@ -9,6 +9,7 @@ from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from services.check_api.app import NodeOptions
 from services.check_api.authorize import AuthorizeOptions
 from services.check_api.headers import HeaderMode, LegacyReset
+from services.rls.served_config import ServedConfig
 from services.rls.serving import FrontOptions, Tls
 from services.settings import RegionSettings
 
@@ -60,6 +61,14 @@ def node_options(settings: RegionSettings, node: int) -> NodeOptions:
         rls_headers=HeaderMode(settings.grpc.headers),
         rls_metadata=settings.grpc.dynamic_metadata,
     )
+
+
+def envoy_config(settings: RegionSettings, limiter: Limiter) -> ServedConfig | None:
+    """What gives ``limiter`` the configuration of envoyproxy/ratelimit that ``settings`` name; not loaded yet."""
+    grpc = settings.grpc
+    if grpc.envoy_config is None:
+        return None
+    return ServedConfig(grpc.envoy_config, limiter.give_rules, like_envoy=grpc.like_envoy)
 
 
 def front_options(settings: RegionSettings, node: int) -> FrontOptions | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from services.cli.control import HELP, NoAnswer, Refused, end_refused, open_control
+from services.cli.import_rules import app as import_app
 from services.cli.output import fail, print_faults, print_json, say, stdout
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _HELP = "Apply, check, list and export rules."
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=_HELP)
+app.add_typer(import_app, name="import")
 
 _ControlOption = typer.Option(None, "--control", help=HELP)
 _JsonOption = typer.Option(False, "--json", help="Print JSON.")
