@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from services.cli.control import HELP, NoAnswer, Refused, end_refused, open_control
-from services.cli.import_rules import app as import_app
 from services.cli.output import fail, print_faults, print_json, say, stdout
-
-if TYPE_CHECKING:
-    from regional_limiter.model.rule import RuleSet
 
 _HELP = "Apply, check, list and export rules."
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=_HELP)
-app.add_typer(import_app, name="import")
 
 _ControlOption = typer.Option(None, "--control", help=HELP)
 _JsonOption = typer.Option(False, "--json", help="Print JSON.")
@@ -36,8 +31,8 @@ def apply(
     as_json: bool = _JsonOption,
 ) -> None:
     """Make FILE the rules of its domain: accepted whole, or refused with every fault."""
-    text = read_file(file)
-    rule_set = parsed(file, text)
+    text = _read(file)
+    rule_set = _parsed(file, text)
     if dry_run:
         say(f"{file}: would be applied to domain {rule_set.domain} ({len(rule_set.rules)} rules); nothing sent")
         return
@@ -70,7 +65,7 @@ def validate(file: str = _FileArgument, as_json: bool = _JsonOption) -> None:
     from regional_limiter.rules import describe, parse
 
     try:
-        rule_set = parse(read_file(file))
+        rule_set = parse(_read(file))
     except InvalidRules as error:
         if as_json:
             faults = [{"field": fault.place, "problem": fault.problem} for fault in error.faults]
@@ -161,8 +156,7 @@ def _get(control: str | None, path: str, **options: Any) -> dict[str, Any]:
     return body
 
 
-def read_file(file: str) -> bytes:
-    """A rule set's text; - is stdin.  Ends the process if there is none."""
+def _read(file: str) -> bytes:
     try:
         text = sys.stdin.buffer.read(_FILE_BYTES_MOST) if file == "-" else Path(file).read_bytes()
     except OSError as error:
@@ -172,8 +166,7 @@ def read_file(file: str) -> bytes:
     return text
 
 
-def parsed(file: str, text: bytes) -> RuleSet:
-    """The rule set that ``text`` writes.  Ends the process with every fault if it is none."""
+def _parsed(file: str, text: bytes) -> Any:
     from regional_limiter.model.errors import InvalidRules
     from regional_limiter.rules import parse
 

@@ -13,7 +13,6 @@ from types import TracebackType
 import redis
 
 from regional_limiter.store.library import Encoded, Library
-from tests.contract.redis_user import SERVER_ARGUMENTS
 
 PORTS = range(21000, 21050)
 BUS_ABOVE = 50
@@ -60,7 +59,7 @@ class RedisServer:
             "maxmemory-policy": "noeviction",
             "logfile": self._directory / "log",
         }
-        command = [binary, *SERVER_ARGUMENTS]
+        command = [binary]
         for name, value in settings.items():
             command += [f"--{name}", str(value)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
