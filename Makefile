@@ -1,7 +1,7 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services up down status test test-unit check format bench clean
+.PHONY: help setup services up down status test test-unit test-infra test-gateways check format bench clean
 
 RUN := .venv/bin/python
 ARGS ?=
@@ -9,7 +9,7 @@ TESTS ?= tests
 BENCH ?=
 
 help:  ## show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make up ARGS='--base-port 9100 --dir .local/second'   options: apportion local up --help"
 	@echo "  make test TESTS=tests/unit                            only some of the tests"
@@ -32,11 +32,21 @@ status: setup  ## what runs of it
 	@$(RUN) -m infra.local status $(ARGS)
 
 test: setup  ## install what the tests need, and run them
-	@$(RUN) -m infra.install redis kafka chromium
+	@$(RUN) -m infra.install redis kafka chromium nginx haproxy
+	@$(RUN) -m infra.deploy_tools
 	$(RUN) -m pytest $(TESTS)
 
 test-unit: setup  ## only the tests that need neither Redis nor Kafka
 	$(RUN) -m pytest tests/unit tests/architecture tests/golden
+
+test-infra: setup  ## only what is deployed: chart, overlays, containers, units, scripts
+	@$(RUN) -m infra.install redis
+	@$(RUN) -m infra.deploy_tools
+	$(RUN) -m pytest tests/infra
+
+test-gateways: setup  ## only the tests with real gateways in front
+	@$(RUN) -m infra.install redis nginx haproxy
+	$(RUN) -m pytest tests/gateways
 
 bench: setup  ## what checks cost, as ratios within one run (BENCH=http_checks: only that)
 	@$(RUN) -m infra.install redis

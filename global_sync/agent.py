@@ -75,7 +75,11 @@ class PointState:
 
 
 class Agent:
-    """Runs one region's side until ``stop``.  ``now_us`` paces; it is never compared with another clock."""
+    """Runs one region's side until ``stop``.
+
+    ``state_dir``: where it keeps its rules; None: nowhere.  ``now_us`` paces; it is never compared with another
+    clock.  ``new_id``: that many random bytes in hexadecimal.
+    """
 
     def __init__(
         self,
@@ -83,18 +87,20 @@ class Agent:
         store: AgentStore,
         transport: Transport,
         times: ProtocolTimes,
-        state_dir: Path,
+        state_dir: Path | None,
         *,
         now_us: Callable[[], int] = monotonic_us,
+        new_id: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         self.region = region
         self.times = times
         self._store = store
         self._transport = transport
         self._now_us = now_us
-        self.agent_id = secrets.token_hex(16)
+        self._new_id = new_id
+        self.agent_id = new_id(16)
         self.side = RegionSide(region, self.agent_id, times)
-        self.rules = RegionRules(state_dir / "rules.json")
+        self.rules = RegionRules(state_dir / "rules.json" if state_dir is not None else None)
         self.demand = DemandEstimator(self.rules.refill_of, self.side.held)
         self.usage = NodeUsage(forget_after_us=2 * times.consent_us)
         self.points: dict[str, PointState] = {}
@@ -157,7 +163,7 @@ class Agent:
 
     def _begin_anew(self) -> None:
         """Deposed, or records missed: what this process knew is void; it goes on as a new one."""
-        self.agent_id = secrets.token_hex(16)
+        self.agent_id = self._new_id(16)
         self.side.restart(self.agent_id)
         self._listening_since_us = self._now_us()
         self._log_from = "earliest"
@@ -279,7 +285,7 @@ class Agent:
     async def _write(self, point: str, state: PointState) -> None:
         """Bring one point up to date: as many writes as its changed keys need."""
         while True:
-            write = self.side.prepare_write(point, secrets.token_hex(16), LEASES_PER_WRITE)
+            write = self.side.prepare_write(point, self._new_id(16), LEASES_PER_WRITE)
             if write is None:
                 return
             try:

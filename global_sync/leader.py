@@ -66,12 +66,14 @@ class Leader:
         rank: int,
         *,
         now_us: Callable[[], int] = boot_us,
+        new_id: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         self._transport = transport
         self._times = times
         self._rank = rank
         self._now_us = now_us
-        self.candidate = secrets.token_hex(8)
+        self._new_id = new_id
+        self.candidate = new_id(8)
         self.side = LeaderSide(self.candidate, (), times)
         self.policy = LeaderPolicy(times)
         self.desk = RuleDesk(transport)
@@ -143,7 +145,7 @@ class Leader:
 
     def _begin_anew(self) -> None:
         """A crash in small: as a new candidate, that knows nothing (C1)."""
-        self.candidate = secrets.token_hex(8)
+        self.candidate = self._new_id(8)
         self.side = LeaderSide(self.candidate, (), self._times)
         self._log_from = "earliest"
         self._began_at_start = False
@@ -226,7 +228,7 @@ class Leader:
         silent_ms = (self._now_us() - self.heard_us) // 1_000
         self.takeovers += 1
         self.heard_us = self._now_us()  # wait as long again before the next try
-        mark = self.side.take_over(self._now_us(), secrets.token_hex(16))
+        mark = self.side.take_over(self._now_us(), self._new_id(16))
         log.info("taking over", candidate=self.candidate, epoch=mark.epoch, silent_ms=silent_ms)
         self._waiting.clear()
         self._append([mark])

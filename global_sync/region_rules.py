@@ -17,12 +17,12 @@ log = structlog.get_logger(__name__)
 
 
 class RegionRules:
-    """Folds the rules topic; ``settle`` makes what was folded the rules in force.
+    """Folds the rules topic; ``settle`` makes what was folded the rules in force.  ``path`` None: not kept on disk.
 
     A domain whose set is wrong keeps the one before, and no other domain back.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self._path = path
         self._fold = RulesFold()
         self._blob = b""
@@ -34,6 +34,8 @@ class RegionRules:
 
     def load(self) -> None:
         """Start from the last known sets on disk, if there are any."""
+        if self._path is None:
+            return
         try:
             blob = self._path.read_bytes()
         except FileNotFoundError:
@@ -68,7 +70,7 @@ class RegionRules:
             self.refused += 1
             log.error("rule set refused, the old one stays", domain=domain, version=read.version, error=problem)
         in_force = encode_blob(read.version, read.in_force)
-        if keep:
+        if keep and self._path is not None:
             replace_file(self._path, in_force)
         self._sets = read.sets
         self._rules = {

@@ -71,7 +71,7 @@ def cache_directory() -> Path:
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """One installation at a time; the others wait, and then find it done."""
     cache_directory().mkdir(parents=True, exist_ok=True)
     with (cache_directory() / ".lock").open("w") as lock:
@@ -79,16 +79,21 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _run(command: Sequence[str], *, cwd: Path | None = None, timeout_s: int = INSTALL_TIMEOUT_S) -> str:
-    """Run a command; its output.  Raises InstallFailed with the last lines."""
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+def run(
+    command: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    timeout_s: int = INSTALL_TIMEOUT_S,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Run a command, with ``environment`` on top of ours; its output.  Raises InstallFailed with the last lines."""
     try:
         done = subprocess.run(
             list(command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", **(environment or {})},
             cwd=cwd,
             timeout=timeout_s,
             check=False,
@@ -135,11 +140,11 @@ def apt_install(packages: Sequence[str], say: Say = silent) -> None:
     command = ["apt-get", "-y", "-o", "DPkg::Lock::Timeout=300", "install", "--no-install-recommends", *packages]
     with _no_services_started():
         try:
-            _run(command)
+            run(command)
         except InstallFailed:
             # The list of packages is missing or old.
-            _run(["apt-get", "-o", "DPkg::Lock::Timeout=300", "update"])
-            _run(command)
+            run(["apt-get", "-o", "DPkg::Lock::Timeout=300", "update"])
+            run(command)
 
 
 # ---- Redis
@@ -150,7 +155,7 @@ def redis_server(say: Say = silent) -> Path:
     found = _redis_found()
     if found is not None:
         return found
-    with _alone():
+    with alone():
         found = _redis_found() or _redis_installed(say)
     if found is None:
         raise InstallFailed(
@@ -174,7 +179,7 @@ def _unpacked_redis() -> Path:
 
 def _redis_version(binary: Path) -> int:
     try:
-        said = _run([str(binary), "--version"], timeout_s=20)
+        said = run([str(binary), "--version"], timeout_s=20)
     except InstallFailed:
         return 0
     match = re.search(r"v=(\d+)\.", said)
@@ -204,9 +209,9 @@ def _unpack_redis(say: Say) -> None:
     with tempfile.TemporaryDirectory(dir=cache_directory()) as name:
         temporary = Path(name)
         tree = temporary / "tree"
-        _run(["apt-get", "download", *_redis_packages()], cwd=temporary)
+        run(["apt-get", "download", *_redis_packages()], cwd=temporary)
         for package in sorted(temporary.glob("*.deb")):
-            _run(["dpkg", "-x", str(package), str(tree)])
+            run(["dpkg", "-x", str(package), str(tree)])
         wrapper = tree / "redis-server"
         # exec: the pid that we start stays the pid of Redis.
         wrapper.write_text(
@@ -221,12 +226,12 @@ def _unpack_redis(say: Say) -> None:
 
 def _redis_packages() -> list[str]:
     """redis-server, redis-tools (which holds the program), and their libraries that are not installed."""
-    installed = _run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"])
+    installed = run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"])
     present = {line.split()[0] for line in installed.splitlines() if line.endswith(" installed")}
     needed = ["redis-server", "redis-tools"]
     ask = list(needed)
     while ask:
-        told = _run(["apt-cache", "depends", "--important", *ask])
+        told = run(["apt-cache", "depends", "--important", *ask])
         names = set(re.findall(r"Depends: (lib[a-z0-9.+-]+)$", told, re.MULTILINE))
         ask = sorted(names - present - set(needed))
         needed += ask
@@ -244,7 +249,7 @@ def kafka(say: Say = silent, *, last_resort: bool = True) -> KafkaChoice:
     java, libs = _java(), _jars_directory()
     if java is not None and libs.exists():
         return KafkaChoice("apache", java=java, libs=libs)
-    with _alone():
+    with alone():
         try:
             return _apache_kafka(say)
         except InstallFailed as error:
@@ -259,7 +264,7 @@ def _java() -> Path | None:
     if found is None:
         return None
     try:
-        said = _run([found, "-version"], timeout_s=30)
+        said = run([found, "-version"], timeout_s=30)
     except InstallFailed:
         return None
     match = re.search(r'version "(\d+)', said)
@@ -305,7 +310,7 @@ def _fetch_jars(libs: Path, say: Say) -> None:
         command = ["mvn", "-q", "-B", "-ntp", "-f", str(pom), *arguments]
         if not os.access(Path.home(), os.W_OK):
             command.append(f"-Dmaven.repo.local={cache_directory() / 'm2'}")
-        _run(command)
+        run(command)
         if not list(jars.glob("kafka_2.13-*.jar")):
             raise InstallFailed("Maven fetched no Kafka")
         jars.replace(libs)
@@ -321,11 +326,11 @@ def _noida(say: Say) -> KafkaChoice:
         uv = shutil.which("uv")
         try:
             if uv:
-                _run([uv, "venv", "-q", "--python", sys.executable, str(place)])
-                _run([uv, "pip", "install", "-q", "--python", str(place / "bin" / "python"), NOIDA])
+                run([uv, "venv", "-q", "--python", sys.executable, str(place)])
+                run([uv, "pip", "install", "-q", "--python", str(place / "bin" / "python"), NOIDA])
             else:
-                _run([sys.executable, "-m", "venv", str(place)])
-                _run([str(place / "bin" / "python"), "-m", "pip", "install", "-q", NOIDA])
+                run([sys.executable, "-m", "venv", str(place)])
+                run([str(place / "bin" / "python"), "-m", "pip", "install", "-q", NOIDA])
         except InstallFailed as error:
             raise InstallFailed(
                 f"no Kafka: {error}\nA person can install Java {JAVA_LEAST} or newer and Maven, or set"
@@ -340,24 +345,24 @@ def _noida(say: Say) -> KafkaChoice:
 
 def chromium(say: Say = silent) -> Path:
     """A Chromium, from the distribution if need be.  Raises InstallFailed."""
-    return _of_the_distribution(["chromium", "chromium-browser"], "chromium", say)
+    return of_the_distribution(["chromium", "chromium-browser"], "chromium", say)
 
 
 def nginx(say: Say = silent) -> Path:
     """An nginx, from the distribution if need be.  Raises InstallFailed."""
-    return _of_the_distribution(["nginx"], "nginx", say)
+    return of_the_distribution(["nginx"], "nginx", say)
 
 
 def haproxy(say: Say = silent) -> Path:
     """An HAProxy, from the distribution if need be.  Raises InstallFailed."""
-    return _of_the_distribution(["haproxy"], "haproxy", say)
+    return of_the_distribution(["haproxy"], "haproxy", say)
 
 
-def _of_the_distribution(programs: Sequence[str], package: str, say: Say) -> Path:
+def of_the_distribution(programs: Sequence[str], package: str, say: Say) -> Path:
     """One of ``programs``, installed as ``package`` where we are root and none is there.  Raises InstallFailed."""
     found = _in_path(programs)
     if found is None and _has_apt() and _is_root():
-        with _alone():
+        with alone():
             apt_install([package], say)
         found = _in_path(programs)
     if found is None:

@@ -21,17 +21,19 @@ from typing import Any, Final, TypeVar
 
 from regional_limiter import engine
 from regional_limiter.algorithms.registry import ALGORITHMS
+from regional_limiter.algorithms.token_lease import may_lease as may_lease_from
 from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback, Unanswered, shed
 from regional_limiter.heartbeat import Heartbeat
 from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason, RuleVerdict, ShareKind, Verdict
 from regional_limiter.model.errors import OtherRequest, StoreUnavailable
-from regional_limiter.model.rule import Algorithm, Mode
+from regional_limiter.model.rule import Algorithm, Mode, RuleSet
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
 from regional_limiter.plan import Asking, Plan, Planner, Step
 from regional_limiter.shadow import ShadowCount, Shadows, shadow_request
 from regional_limiter.soft import marked, softened
+from regional_limiter.split_calls import SplitCalls
 from regional_limiter.store.base import (
     BucketCall,
     CheckStore,
@@ -43,6 +45,7 @@ from regional_limiter.store.base import (
     TouchReply,
 )
 from regional_limiter.submitting import InTasks, settled
+from regional_limiter.together import Asked, Together, joint_plan
 from regional_limiter.token_lease_calls import TokenLeaseCalls
 from regional_limiter.token_lease_table import LeaseCounts
 from regional_limiter.usage import CANARY, SHADOW, SOFT, Demand, Totals, is_interesting
@@ -117,6 +120,9 @@ class Inspection:
 Done = Callable[[Answer | Exception], None]
 """Called once with the answer of a check, or with an error: OtherRequest, or one that nobody foresaw."""
 
+DoneTogether = Callable[[Together | Exception], None]
+"""The same, of several checks as one request."""
+
 Outcome = list[Verdict] | Exception
 """What came of one call to the store: an error is foreseen if it is StoreUnavailable or OtherRequest."""
 
@@ -152,7 +158,8 @@ class Limiter:
         self._address = address
         self._incarnation = secrets.token_hex(8)
         self._deadline_s = deadline_s
-        self._submitting = store if isinstance(store, SubmittingStore) else InTasks(store, deadline_s)
+        submitting = store if isinstance(store, SubmittingStore) else InTasks(store, deadline_s)
+        self._calls = SplitCalls(store, submitting, deadline_s)
         self._rules = NodeRules(region, store, self.directory_of(state_dir, node), self._rules_changed)
         self._planner = Planner(secret)
         # A little more often than asked for, so that a late turn is still in time.
@@ -161,11 +168,11 @@ class Limiter:
             consent_us=times.consent_us, gap_us=times.gap_us, started_us=monotonic_ns() // 1000
         )
         self._denials = Denials()
-        self._token_leases = TokenLeaseCalls(store, deadline_s, self._hear_of_share)
+        self._token_leases = TokenLeaseCalls(self._calls, deadline_s, self._hear_of_share)
         self._rule_totals = Totals(RULES_COUNTED)
         self._key_totals = Totals(KEYS_COUNTED)
         self._demand = Demand()
-        self._shadows = Shadows(self._submitting, self._count_shadow)
+        self._shadows = Shadows(self._calls, self._count_shadow)
         self._offering: asyncio.Task[None] | None = None
         self._paying: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -234,7 +241,7 @@ class Limiter:
 
     def _rules_changed(self) -> None:
         rules = self._rules
-        self._planner.use(rules.domains, rules.refused, max(0, rules.base_version), rules.bases)
+        self._planner.use(rules.in_force, rules.refused, max(0, rules.base_version), rules.bases)
         self._denials.clear()
         self._token_leases.clear()
 
@@ -250,6 +257,10 @@ class Limiter:
             library=self._store.version,
         )
 
+    def give_rules(self, rule_sets: Iterable[RuleSet]) -> None:
+        """Rules of this node's own, in place of those given before (:meth:`NodeRules.give`)."""
+        self._rules.give(rule_sets)
+
     # ---- what callers ask
 
     def submit(self, check: Check, done: Done) -> None:
@@ -257,10 +268,27 @@ class Limiter:
 
         Raises InvalidCheck and RulesUnavailable, and then never calls ``done``.
         """
-        asking: Asking | None = check.asking
-        if asking is None or asking.generation != self._planner.generation:
-            asking = self._asking(check, check.cost, check.request_id)
-        self._ask(asking, check.request_id, done)
+        self._begin(check, check.cost, check.request_id, done)
+
+    def submit_together(self, asked: Sequence[Asked], done: DoneTogether) -> None:
+        """Several checks as one request (``together.py``): all are charged or none.  As :meth:`submit` otherwise.
+
+        The checks are of one domain, and have no ``request_id``.
+        """
+        plan = joint_plan(self._planner, asked)
+
+        def told(answer: Answer | Exception) -> None:
+            try:
+                outcome: Together | Exception = answer if isinstance(answer, Exception) else plan.told(answer)
+            except Exception as error:
+                outcome = error
+            done(outcome)
+
+        self._begin_plan(plan, plan.cost, None, "", told)
+
+    def knows(self, domain: str) -> bool:
+        """Whether ``domain`` has rules in force here."""
+        return self._planner.knows(domain)
 
     async def check(self, check: Check) -> Answer:
         """May this happen now?  Charges when it may, and takes slots.
@@ -295,7 +323,7 @@ class Limiter:
             self._denials.forget(call.key)
             self._fallback.release(call, time_ns() // 1_000_000)
         await _all_of(
-            self._store.refund([calls[i] for i in group], plan.request_id_of(group, check.request_id))
+            self._calls.refund([calls[i] for i in group], plan.request_id_of(group, check.request_id))
             for group in groups
             if group
         )
@@ -354,8 +382,8 @@ class Limiter:
             for call in shadows
             if not ALGORITHMS[call.algorithm].new_when_dropped
         ]
-        tasks = [self._store.refund(group) for group in groups if group for _ in range(2)]
-        await _all_of((*tasks, *map(self._store.drop, dropped)))
+        tasks = [self._calls.refund(group) for group in groups if group for _ in range(2)]
+        await _all_of((*tasks, *map(self._calls.drop, dropped)))
         return [call.key for call in (*calls, *shadows)]
 
     async def inspect(self, check: Check) -> list[Inspection]:
@@ -372,60 +400,55 @@ class Limiter:
     async def _ttl_ms(self, call: BucketCall) -> int | None:
         try:
             async with asyncio.timeout(INSPECT_WAIT_S):
-                return await self._store.ttl_ms(call)
+                return await self._calls.ttl_ms(call)
         except (StoreUnavailable, TimeoutError):
             return None
 
     # ---- a decision
 
     async def _decide(self, check: Check, cost: int, request_id: str | None) -> Answer:
-        return await settled(lambda done: self._ask(self._asking(check, cost, request_id), request_id, done))
+        return await settled(lambda done: self._begin(check, cost, request_id, done))
 
-    def _asking(self, check: Check, cost: int, request_id: str | None) -> Asking:
-        """What to ask for a check.  Kept with it, and with its plan, if the next one like it asks the same."""
-        plan = self._planner.plan(check)
+    def _begin(self, check: Check, cost: int, request_id: str | None, done: Done) -> None:
+        self._begin_plan(self._planner.plan(check), cost, request_id, check.lease_id or "", done)
+
+    def _begin_plan(self, plan: Plan, cost: int, request_id: str | None, lease_id: str, done: Done) -> None:
+        """Ask the store; :meth:`_combine` goes on when everything has been answered."""
+        if plan.shadows and cost > 0:
+            done = self._then_shadows(plan, cost, request_id, done)
+        if not plan.steps:
+            done(self._answer_without_store(plan, cost))
+            return
         asking = plan.asking
         if asking is None or asking.cost != cost or request_id is not None:
-            holder = check.lease_id or request_id or secrets.token_hex(16) if cost and plan.has_holders else ""
-            calls = plan.calls(cost, holder)
-            prepared = [
-                self._submitting.prepare([calls[place] for place in group], plan.request_id_of(group, request_id))
-                for group in plan.groups
-            ]
-            asking = Asking(plan, cost, calls, prepared, request_id)
-            if request_id is not None or not plan.may_be_asked_again:
-                return asking
-            plan.asking = asking
-        if cost == check.cost and check.request_id is None:
-            object.__setattr__(check, "asking", asking)
-        return asking
-
-    def _ask(self, asking: Asking, request_id: str | None, done: Done) -> None:
-        """Answer, or ask the store; :meth:`_combine` goes on when everything has been answered."""
-        plan, calls = asking.plan, asking.calls
-        if not calls:
-            if plan.shadows and asking.cost > 0:
-                done = self._then_shadows(plan, asking.cost, request_id, done)
-            done(self._answer_without_store(plan, asking.cost))
-            return
-        if plan.shadows and asking.cost > 0:
-            done = self._then_shadows(plan, asking.cost, request_id, done)
+            holder = lease_id or request_id or secrets.token_hex(16) if cost and plan.has_holders else ""
+            asking = self._prepare(plan, cost, request_id, holder)
+        calls = asking.calls
         asked_us = monotonic_ns() // 1000
-        leases = self._token_leases
-        if asking.may_lease and leases.table.holds and (leased := leases.spend(calls, asked_us)) is not None:
-            done(self._answer(asking, leased))
+        if asking.may_lease and (leased := self._token_leases.spend(calls, asked_us)) is not None:
+            done(self._answer(plan, cost, calls, leased))
             return
-        denials = self._denials
-        if asking.alone and denials.known and (denial := denials.verdict(calls[0], asked_us)) is not None:
-            done(self._answer(asking, [denial]))
+        # Only where one rule decides alone: of several, each has to say how long its own wait is.
+        alone = cost > 0 and request_id is None and len(calls) == 1
+        if alone and (denial := self._denials.verdict(calls[0], asked_us)) is not None:
+            done(self._answer(plan, cost, calls, [denial]))
             return
-        if plan.may_be_shed and any(map(self._submitting.is_crowded, asking.prepared)):
+        if plan.may_be_shed and any(map(self._calls.is_crowded, asking.prepared)):
             self._count_degraded("shed")
             told = [shed(call, step.rule.shed) for call, step in zip(calls, plan.steps, strict=True)]
-            done(self._answer(asking, told))
+            done(self._answer(plan, cost, calls, told))
             return
+
+        def finish(outcomes: Sequence[Outcome]) -> None:
+            # An error that nobody foresaw is handed on: never an allow.
+            try:
+                answer: Answer | Exception = self._combine(plan, asking, outcomes, request_id, asked_us, alone)
+            except Exception as error:
+                answer = error
+            done(answer)
+
         if len(asking.prepared) == 1:
-            self._submit(asking.prepared[0], partial(self._decided_by_one, asking, request_id, asked_us, done))
+            self._ask(asking.prepared[0], lambda outcome: finish((outcome,)))
             return
         left = len(asking.prepared)
         outcomes: list[Outcome] = [_UNANSWERED] * left
@@ -435,40 +458,10 @@ class Limiter:
             outcomes[place] = outcome
             left -= 1
             if not left:
-                self._decided(asking, outcomes, request_id, asked_us, done)
+                finish(outcomes)
 
         for place, prepared in enumerate(asking.prepared):
-            self._submit(prepared, partial(one_decided, place))
-
-    def _submit(self, prepared: Any, decided: Decided) -> None:
-        try:
-            self._submitting.submit(prepared, decided)
-        except Exception as error:
-            decided(error)
-
-    def _decided_by_one(
-        self, asking: Asking, request_id: str | None, asked_us: int, done: Done, outcome: Outcome
-    ) -> None:
-        """The one call of a check has been answered: nearly always all that there is to combine."""
-        if not (asking.is_plain and isinstance(outcome, list)):
-            self._decided(asking, (outcome,), request_id, asked_us, done)
-            return
-        try:
-            answer: Answer | Exception = self._noted(asking, outcome, asked_us, degraded=False)
-        except Exception as error:
-            answer = error
-        done(answer)
-
-    def _decided(
-        self, asking: Asking, outcomes: Sequence[Outcome], request_id: str | None, asked_us: int, done: Done
-    ) -> None:
-        """All calls of a check have been answered."""
-        # An error that nobody foresaw is handed on: never an allow.
-        try:
-            answer: Answer | Exception = self._combine(asking, outcomes, request_id, asked_us)
-        except Exception as error:
-            answer = error
-        done(answer)
+            self._ask(prepared, partial(one_decided, place))
 
     def _then_shadows(self, plan: Plan, cost: int, request_id: str | None, done: Done) -> Done:
         def answered(answer: Answer | Exception) -> None:
@@ -478,25 +471,49 @@ class Limiter:
 
         return answered
 
+    def _prepare(self, plan: Plan, cost: int, request_id: str | None, holder: str) -> Asking:
+        calls = plan.calls(cost, holder)
+        prepare = self._calls.prepare
+        prepared = [
+            prepare([calls[place] for place in group], plan.request_id_of(group, request_id))
+            for group in plan.groups
+        ]
+        # Never for a request that may come again: its answer is the store's to remember.
+        may_lease = request_id is None and all(call.cost > 0 and may_lease_from(call) for call in calls)
+        asking = Asking(cost, calls, prepared, may_lease)
+        if request_id is None and plan.may_be_asked_again:
+            plan.asking = asking
+        return asking
+
+    def _ask(self, prepared: Any, decided: Decided) -> None:
+        try:
+            self._calls.submit(prepared, decided)
+        except Exception as error:
+            decided(error)
+
     def _combine(
-        self, asking: Asking, outcomes: Sequence[Outcome], request_id: str | None, asked_us: int
+        self,
+        plan: Plan,
+        asking: Asking,
+        outcomes: Sequence[Outcome],
+        request_id: str | None,
+        asked_us: int,
+        alone: bool,
     ) -> Answer:
-        plan, calls = asking.plan, asking.calls
+        cost, calls = asking.cost, asking.calls
+        complete: list[Verdict]
         only = outcomes[0]
         if len(outcomes) == 1 and isinstance(only, list) and not plan.is_adaptive:
-            return self._noted(asking, only, asked_us, degraded=False)
-        verdicts = self._complete(plan, asking.cost, calls, outcomes, request_id, asked_us)
-        return self._noted(asking, verdicts, asked_us, degraded=any(verdict.degraded for verdict in verdicts))
-
-    def _noted(self, asking: Asking, verdicts: list[Verdict], asked_us: int, *, degraded: bool) -> Answer:
-        """Remember of the verdicts what decides later checks, and answer."""
+            complete = only
+        else:
+            complete = self._complete(plan, cost, calls, outcomes, request_id, asked_us)
         # A limit that was raised while the store was asked must not meet the denial, or the lease, of the old one.
-        if asking.generation == self._planner.generation:
-            if asking.alone and not verdicts[0].allowed:
-                self._denials.remember(asking.calls[0], verdicts[0], asked_us)
-            if asking.may_lease and not degraded:
-                self._token_leases.note(asking.calls, verdicts)
-        return self._answer(asking, verdicts)
+        if plan.generation == self._planner.generation:
+            if alone and not complete[0].allowed:
+                self._denials.remember(calls[0], complete[0], asked_us)
+            if asking.may_lease and not any(verdict.degraded for verdict in complete):
+                self._token_leases.note(calls, complete)
+        return self._answer(plan, cost, calls, complete)
 
     def _complete(
         self,
@@ -555,17 +572,16 @@ class Limiter:
                 self._rule_totals.add(blocked.name, allowed=False, cost=blocked.cost_of(cost), degraded=False)
         return plan.answer_without_store()
 
-    def _answer(self, asking: Asking, verdicts: Sequence[Verdict]) -> Answer:
-        plan, cost = asking.plan, asking.cost
+    def _answer(self, plan: Plan, cost: int, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> Answer:
         if plan.has_variants:
-            return self._answer_with_variants(plan, cost, asking.calls, softened(plan.steps, verdicts))
+            return self._answer_with_variants(plan, cost, calls, softened(plan.steps, verdicts))
         answer = self._told(plan, verdicts)
         if cost > 0:
-            self._count(plan.steps, asking.calls, verdicts, answer.allowed)
+            self._count(plan.steps, calls, verdicts, answer.allowed)
             if answer.allowed and plan.unlimited:
                 self._count_unlimited(plan, cost)
             if answer.allowed and plan.has_holders:
-                answer = _with_lease(answer, asking.calls)
+                answer = _with_lease(answer, calls)
         return answer
 
     def _told(self, plan: Plan, verdicts: Sequence[Verdict]) -> Answer:
@@ -677,10 +693,10 @@ class Limiter:
     ) -> None:
         """A rule counts as allowing only what it was charged for: what another rule denied is no use of it.
 
-        What was charged before, by the same request, was counted then.
+        What was charged before, by the same request, was counted then; a peek beside what is charged, never.
         """
         for step, call, verdict in zip(steps, calls, verdicts, strict=True):
-            if verdict.replayed or (verdict.allowed and not charged and not call.charge_denied):
+            if verdict.replayed or not call.cost or (verdict.allowed and not charged and not call.charge_denied):
                 continue
             at_floor = verdict.share_kind is _FLOOR and not verdict.degraded
             degraded = verdict.degraded or at_floor
@@ -735,15 +751,15 @@ class Limiter:
                         is_last = await self._stopping.wait()
                 for call in fallback.owed(time_ns() // 1_000_000, OWED_AT_ONCE):
                     try:
-                        await self._store.check([call])
-                    except StoreUnavailable as error:
-                        if not error.may_have_run:
-                            fallback.postpone(call)
-                            continue
+                        charged = await self._calls.charge(call)
+                    except StoreUnavailable:
+                        fallback.postpone(call)
+                        continue
                     except Exception:
                         # One that cannot be charged must not keep the others unpaid.
                         _log.exception("what was decided locally for %s cannot be charged", call.key)
-                    fallback.paid(call)
+                        charged = call.cost
+                    fallback.paid(replace(call, cost=charged))
         except Exception:
             _log.exception("charging what was decided locally failed")
         finally:
@@ -764,7 +780,7 @@ class Limiter:
 
     async def _refund_quietly(self, calls: list[BucketCall], request_id: str | None, turn: int | None) -> None:
         try:
-            await self._store.refund(calls, request_id, turn)
+            await self._calls.refund(calls, request_id, turn)
         except StoreUnavailable:
             self._refunds_dropped += 1
         except Exception:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.rule import RuleSet
 from regional_limiter.node_files import NodeFiles
 from regional_limiter.plan import DomainRules
 from regional_limiter.rules import Blob, KnownSet, compile_rules, encode_blob, read_blob
@@ -73,6 +74,7 @@ class NodeRules:
         self._learning_bases: asyncio.Task[None] | None = None
         self._tried_version = UNKNOWN
         self.domains: dict[str, DomainRules] = {}
+        self._given: dict[str, DomainRules] = {}
         self.rules_version = UNKNOWN
         self.bases: dict[str, int] = {}
         self.base_version = UNKNOWN
@@ -109,6 +111,20 @@ class NodeRules:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def give(self, rule_sets: Iterable[RuleSet]) -> None:
+        """Use these sets for their domains, whatever the region says of these, in place of those given before.
+
+        They are this node's own: they are not stored, and limit in this region alone.
+        """
+        self._given = {rule_set.domain: _compiled(KnownSet(0, rule_set), self._region, 1) for rule_set in rule_sets}
+        self.ever_valid = self.ever_valid or bool(self._given)
+        self._on_change()
+
+    @property
+    def in_force(self) -> Mapping[str, DomainRules]:
+        """By domain, those that were given to this node before those of the region."""
+        return self.domains | self._given
 
     # ---- news
 

@@ -5,18 +5,16 @@ The same attributes lead to the same plan until rules or bases change, so plans 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import count
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from regional_limiter import engine
 from regional_limiter.algorithms.registry import ALGORITHMS
-from regional_limiter.algorithms.token_lease import may_lease
 from regional_limiter.model.decision import COST_MOST, VALUE_BYTES_MOST, Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key, tag_of
@@ -34,8 +32,6 @@ PLAN_BYTES = 700
 ID_BYTES_MOST = 128
 """Of a request's id, and of a lease's."""
 DOMAIN_EXPECTED = grammar.NAME_EXPECTED
-
-_GENERATIONS = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +127,7 @@ class Step:
                 calendar=rule.calendar,
                 lease_ms=rule.lease_ms,
                 holder=holder,
+                split=rule.split,
             )
         return call
 
@@ -139,7 +136,7 @@ class Step:
         cost = self.rule.cost
         if isinstance(cost, int):
             return self
-        measured = _measured(self.rule, cost, attributes)
+        measured = measured_cost(self.rule, cost, attributes)
         return Step(self.rule, self._domain, self.key, self.key_hash, measured, is_canary=self.is_canary)
 
     def cost_of(self, cost: int) -> int:
@@ -173,30 +170,14 @@ def _sharing(rule: Rule) -> Sharing:
     return Sharing.ADAPTIVE if rule.distribution is Distribution.ADAPTIVE else Sharing.STATIC
 
 
-class Asking:
-    """What is asked of the store for ``cost``, and all that is known of it beforehand.
+class Asking(NamedTuple):
+    """What is asked of the store for ``cost``.  ``prepared``: by group, as the store prepares it.  ``may_lease``:
+    token leases may decide it."""
 
-    ``prepared``: by group, as the store prepares it.  ``may_lease``: token leases may decide it.  ``alone``: one
-    rule decides, and what it denies may be remembered.  ``is_plain``: the verdicts of one call of the store are
-    all that there is to it.  ``generation``: of its plan.
-    """
-
-    __slots__ = ("alone", "calls", "cost", "generation", "is_plain", "may_lease", "plan", "prepared")
-
-    def __init__(
-        self, plan: Plan, cost: int, calls: list[BucketCall], prepared: list[Any], request_id: str | None
-    ) -> None:
-        self.plan = plan
-        self.generation = plan.generation
-        self.cost = cost
-        self.calls = calls
-        self.prepared = prepared
-        charges = cost > 0 and request_id is None and bool(calls)
-        # Never for a request that may come again: its answer is the store's to remember.
-        self.may_lease = charges and all(map(may_lease, calls))
-        # Of several rules, each has to say how long its own wait is.
-        self.alone = charges and len(calls) == 1
-        self.is_plain = charges and len(prepared) == 1 and plan.is_plain
+    cost: int
+    calls: list[BucketCall]
+    prepared: list[Any]
+    may_lease: bool
 
 
 class Plan:
@@ -208,14 +189,13 @@ class Plan:
     asks who takes.  ``asking``: what was asked by it last, since most checks cost the same; not if it ages or names
     who asks (``may_be_asked_again``).  ``may_be_shed``: all rules that it meets are of low priority, those without
     a limit too.  ``shadows``: the steps of rules that only count what they would do; they are among no others.
-    ``has_variants``: a rule of it is soft, or met in its canary.  ``is_plain``: none of all this.
+    ``has_variants``: a rule of it is soft, or met in its canary.
     """
 
     __slots__ = (
         "_as_asked",
         "_base",
         "_base_version",
-        "_met",
         "asking",
         "blocked",
         "generation",
@@ -223,18 +203,18 @@ class Plan:
         "has_holders",
         "has_variants",
         "is_adaptive",
-        "is_plain",
         "may_be_asked_again",
         "may_be_shed",
         "measures",
+        "met",
         "shadows",
         "steps",
         "unlimited",
     )
 
     def __init__(self, met: Sequence[Step], base_version: int, base: int, generation: int) -> None:
-        """``met``: the steps of all matching rules."""
-        self._met = met
+        """``met``: the steps of all matching rules that no other of them replaces."""
+        self.met = met
         self.measures = any(isinstance(step.rule.cost, MeasuredCost) for step in met)
         shadows = tuple(step for step in met if step.rule.mode is Mode.SHADOW)
         if shadows:
@@ -250,8 +230,6 @@ class Plan:
         self.is_adaptive = any(step.sharing is Sharing.ADAPTIVE for step in steps)
         self.asking: Asking | None = None
         self.has_holders = any(step.has_holders for step in steps)
-        more = self.is_adaptive or self.has_holders or self.has_variants
-        self.is_plain = bool(steps) and not (more or self.shadows or self.unlimited)
         self.may_be_asked_again = not (self.has_holders or any(step.rule.calendar for step in steps))
         self.may_be_shed = all(step.rule.priority is Priority.LOW for step in met)
         self.groups = _groups(steps) if steps else []
@@ -261,13 +239,18 @@ class Plan:
     def measured(self, attributes: Mapping[str, str]) -> Plan:
         """The same plan at the costs that its rules read off ``attributes``.  Raises InvalidCheck naming one."""
         met = []
-        for step in self._met:
+        for step in self.met:
             try:
                 met.append(step.measured(attributes))
             except InvalidCheck:
                 if step.rule.mode is not Mode.SHADOW:  # which touches no answer: it does not see this check
                     raise
         return Plan(met, self._base_version, self._base, self.generation)
+
+    @property
+    def made_from(self) -> tuple[int, int]:
+        """The version of the bases, and the base."""
+        return self._base_version, self._base
 
     def calls(self, cost: int, holder: str = "") -> list[BucketCall]:
         """A call for each step.  ``holder``: who takes or gives back, for rules of a kind that has holders.
@@ -303,6 +286,11 @@ class Plan:
         return engine.unlimited(self.unlimited[0].rule.id) if self.unlimited else engine.NO_RULE
 
 
+def replaced_by(rules: Iterable[Rule]) -> set[str]:
+    """The ids of the rules that do not apply beside ``rules``.  A shadow rule replaces nothing."""
+    return {name for rule in rules if rule.replaces and rule.mode is not Mode.SHADOW for name in rule.replaces}
+
+
 def _groups(steps: Sequence[Step]) -> list[list[int]]:
     """The places of the steps by call: a soft rule is asked alone, since its denial must not spare the others."""
     keys = [step.key for step in steps]
@@ -327,9 +315,8 @@ class Planner:
         self._refused: Mapping[str, str] = {}
         self._base_version = 0
         self._bases: Mapping[str, int] = {}
-        self.generation = next(_GENERATIONS)
-        """Another with every change of rules or bases, and no other planner's: a plan of another generation is out
-        of date, or somebody else's."""
+        self.generation = 0
+        """Grows with every change of rules or bases: a plan of another generation is out of date."""
 
     def use(
         self,
@@ -345,7 +332,7 @@ class Planner:
         self._refused = refused
         self._domains, self._base_version, self._bases = domains, base_version, bases
         self._plans, self._bytes = {}, 0
-        self.generation = next(_GENERATIONS)
+        self.generation += 1
 
     def plan(self, check: Check) -> Plan:
         """Raises InvalidCheck, and RulesUnavailable when the domain has rules, none of which could be taken."""
@@ -375,6 +362,26 @@ class Planner:
             self._bytes += size
         return plan.measured(domain.matcher.complete(check.attributes)) if plan.measures else plan
 
+    def knows(self, domain: str) -> bool:
+        """Whether ``domain`` has rules in force here."""
+        return domain in self._domains
+
+    def plan_by(self, rule: Rule, check: Check) -> Plan:
+        """The plan of a check that ``rule`` alone limits, if the domain has rules at all.  Raises InvalidCheck."""
+        validate_charge(check)
+        validate_identity(check)
+        domain = self._domains.get(check.domain)
+        steps = [self._step(rule, domain, check.attributes)] if domain is not None else []
+        return Plan(steps, self._base_version, self._bases.get(check.domain, 0), self.generation)
+
+    def _step(self, rule: Rule, domain: DomainRules, attributes: Mapping[str, str]) -> Step:
+        key = bucket_key(rule, attributes, self._secret)
+        key_hash = blake2b(key.encode(), digest_size=8, key=self._secret[:64]).digest()
+        canary = rule.canary
+        if canary is not None and canary.meets(key_hash):
+            return Step(canary.in_force, domain, key, key_hash, is_canary=True)
+        return Step(rule, domain, key, key_hash)
+
     def _make(self, check: Check) -> Plan:
         domain = self._domains.get(check.domain)
         if domain is None and check.domain in self._refused:
@@ -382,18 +389,18 @@ class Planner:
         steps: list[Step] = []
         if domain is not None:
             attributes = domain.matcher.complete(check.attributes)
-            for match in domain.matcher.match(attributes):
-                key = bucket_key(match.rule, match.attributes, self._secret)
-                key_hash = blake2b(key.encode(), digest_size=8, key=self._secret[:64]).digest()
-                canary = match.rule.canary
-                if canary is not None and canary.meets(key_hash):
-                    steps.append(Step(canary.in_force, domain, key, key_hash, is_canary=True))
-                else:
-                    steps.append(Step(match.rule, domain, key, key_hash))
+            matches = domain.matcher.match(attributes)
+            replaced = replaced_by(match.rule for match in matches)
+            steps = [
+                self._step(match.rule, domain, match.attributes)
+                for match in matches
+                if match.rule.id not in replaced
+            ]
         return Plan(steps, self._base_version, self._bases.get(check.domain, 0), self.generation)
 
 
-def _measured(rule: Rule, cost: MeasuredCost, attributes: Mapping[str, str]) -> int:
+def measured_cost(rule: Rule, cost: MeasuredCost, attributes: Mapping[str, str]) -> int:
+    """What ``rule`` reads off ``attributes``, whatever the check says.  Raises InvalidCheck naming one."""
     text = attributes.get(cost.attribute)
     if text is None:
         return cost.at_least

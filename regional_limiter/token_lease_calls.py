@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
+from typing import Protocol
 
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.errors import StoreUnavailable
-from regional_limiter.store.base import BucketCall, CheckStore, TokenLease
+from regional_limiter.store.base import BucketCall, ReturnedLease, TokenLease
 from regional_limiter.token_lease_table import Ask, LeaseCounts, TokenLeaseTable
 
 _log = logging.getLogger("apportion.node")
@@ -21,12 +22,20 @@ Heard = Callable[[BucketCall, TokenLease, int, int], None]
 """(call, what the store said, when it was asked, when it answered), times in us of the steady clock."""
 
 
+class Lender(Protocol):
+    """Who gives token leases and takes them back."""
+
+    async def lease(self, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
+        """See CheckStore.lease."""
+        ...
+
+
 class TokenLeaseCalls:
     """``deadline_s``: the most that a call for a lease may take.  ``heard`` is told every answer."""
 
-    def __init__(self, store: CheckStore, deadline_s: float, heard: Heard) -> None:
+    def __init__(self, lender: Lender, deadline_s: float, heard: Heard) -> None:
         self.table = TokenLeaseTable()
-        self._store = store
+        self._lender = lender
         self._deadline_s = deadline_s
         self._heard = heard
         self._calls: set[asyncio.Task[None]] = set()
@@ -45,10 +54,9 @@ class TokenLeaseCalls:
     def note(self, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> None:
         """The store has decided a check, every rule of which may be leased from."""
         now_us = monotonic_ns() // 1000
-        table = self.table
         for call, verdict in zip(calls, verdicts, strict=True):
-            table.note(call, verdict, now_us)
-        if table.due:
+            self.table.note(call, verdict, now_us)
+        if self.table.due:
             self._call()
 
     def clear(self) -> None:
@@ -82,7 +90,7 @@ class TokenLeaseCalls:
         asked_us = monotonic_ns() // 1000
         try:
             async with asyncio.timeout(self._deadline_s):
-                lease = await self._store.lease(ask.call, ask.want, ask.returned)
+                lease = await self._lender.lease(ask.call, ask.want, ask.returned)
         except (StoreUnavailable, TimeoutError):
             self.table.failed(ask, monotonic_ns() // 1000)
         except Exception:

@@ -120,6 +120,8 @@ def url_of(host: str, port: int) -> str:
 class OwnRedis(Section):
     """A Redis Cluster that the region script runs itself: ports from ``base_port`` on, primaries first.
 
+    ``admin_password``: of the user ``admin``, who replicates and forms the cluster, where ``[redis]`` names a
+    ``username``, who may call only what nodes and sync service need; by default the password there.
     Server i listens on ``base_port + i``; its cluster bus on ``base_port + servers + i``.
     """
 
@@ -129,6 +131,7 @@ class OwnRedis(Section):
     replicas_each: int = Field(default=1, ge=0, le=4)
     node_timeout_ms: int = Field(default=2000, ge=500, le=60_000)
     maxmemory: str = Field(default="0", pattern=r"^[0-9]+(kb|mb|gb)?$")
+    admin_password: SecretStr | None = None
 
     @property
     def count(self) -> int:
@@ -165,6 +168,15 @@ class RedisSettings(Section):
                 return data  # told under redis.own
             data = {**data, "servers": [f"{own.host}:{port}" for port in own.ports()]}
         return data
+
+    @model_validator(mode="after")
+    def _two_users(self) -> Self:
+        if self.own is not None and self.own.admin_password is not None:
+            if self.username is None or self.password is None:
+                raise ValueError("own.admin_password needs a username and a password beside it, for the nodes")
+            if self.username == "admin":
+                raise ValueError("username must not be admin, who is the user of own.admin_password")
+        return self
 
     @model_validator(mode="after")
     def _guard_own(self) -> Self:
@@ -240,18 +252,32 @@ class CheckApiSettings(Listener):
 
     ``headers``: which rate limit headers answers carry; ``legacy_reset``: what X-RateLimit-Reset counts.
     ``drain_ms``: how long a node that was told to stop says that it is not ready before it stops listening.
+    ``name`` and ``address``: what the one node of this file is called and where others reach it, for machines whose
+    file is the same for many nodes, as pods are; by default the region's name with the node's number, and ``host``
+    with its port.
     ``store_deadline_ms``: the most that one sending to Redis may take; ``deadline_ms``: the most that a check waits
     for Redis, redirections and several slots included.  What does not answer by then is decided by the rule's
     ``on_store_failure``; callers such as gateways give up after 20 ms.
     """
 
     ports: list[Port] = Field(min_length=1, max_length=256)
+    name: RegionName | None = None
+    address: Url | None = None
     headers: Literal["both", "draft-11", "legacy", "off"] = "both"
     legacy_reset: Literal["seconds", "epoch"] = "seconds"
     drain_ms: int = Field(default=500, ge=0, le=60_000)
     store_deadline_ms: int = Field(default=8, ge=1, le=10_000)
     deadline_ms: int = Field(default=15, ge=1, le=10_000)
     authorize: AuthorizeSettings = Field(default_factory=AuthorizeSettings)
+
+    @model_validator(mode="after")
+    def _named_alone(self) -> Self:
+        given = [field for field in ("name", "address") if getattr(self, field) is not None]
+        if given and len(self.ports) > 1:
+            raise ValueError(
+                f"{given[0]} is one node's: leave it out, or give one port instead of {len(self.ports)}"
+            )
+        return self
 
     def port(self, node: int) -> int:
         """The port of node ``node``, counted from 1.  Raises InvalidSettings for a node that is not there."""
@@ -263,6 +289,54 @@ class CheckApiSettings(Listener):
 
     def urls(self) -> list[str]:
         return [url_of(self.host, port) for port in self.ports]
+
+    def address_of(self, node: int) -> str:
+        """Where others reach node ``node``, counted from 1."""
+        return self.address or url_of(self.host, self.port(node))
+
+
+class GrpcSettings(Section):
+    """Envoy's rate limit service: node N listens on ``ports[N-1]``; without ports nobody does.
+
+    ``server``: which one stands there.  ``certificate`` and ``key``: PEM files, together; ``client_ca``: whose
+    certificates callers must show.  ``headers``: which rate limit headers the gateway is asked to add;
+    ``dynamic_metadata``: whether answers carry reason, rule and numbers for the gateway's logs.
+
+    ``envoy_config``: a file of envoyproxy/ratelimit, or a directory of such files, that is served as it lies there,
+    in this region and for its own domains; ``like_envoy``: requests that it denies are charged, as they are there.
+    """
+
+    host: Host = "127.0.0.1"
+    ports: list[Port] = Field(default_factory=list, max_length=256)
+    server: Literal["own", "grpcio"] = "grpcio"
+    token: SecretStr | None = None
+    insecure: bool = False
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+    headers: Literal["both", "draft-11", "legacy", "off"] = "draft-11"
+    dynamic_metadata: bool = False
+    envoy_config: Path | None = None
+    like_envoy: bool = False
+
+    @model_validator(mode="after")
+    def _guard(self) -> Self:
+        if self.token is not None and len(self.token.get_secret_value()) < 16:
+            raise ValueError("token must have at least 16 characters")
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("give certificate and key, or neither")
+        if self.client_ca is not None and self.certificate is None:
+            raise ValueError("client_ca needs certificate and key")
+        if not (is_loopback(self.host) or self.token or self.client_ca or self.insecure):
+            raise ValueError(
+                f"host {self.host} can be reached from other machines: set token (or token_file), or client_ca,"
+                " or insecure = true, or a loopback host such as 127.0.0.1"
+            )
+        return self
+
+    def port(self, node: int) -> int | None:
+        """The port of node ``node``, counted from 1; None: it does not listen."""
+        return self.ports[node - 1] if 1 <= node <= len(self.ports) else None
 
 
 class SyncSettings(Listener):
@@ -341,6 +415,7 @@ class RegionSettings(_Settings):
     redis: RedisSettings
     kafka: KafkaSettings
     check_api: CheckApiSettings
+    grpc: GrpcSettings = Field(default_factory=GrpcSettings)
     sync: SyncSettings
 
     def key_secret(self) -> bytes:

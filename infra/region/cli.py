@@ -1,4 +1,4 @@
-"""``apportion region up|status|drain|down``: one region from one file."""
+"""``apportion region …``: one region from one file, as processes of its own or as systemd units."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from rich.table import Table
 
 from infra.install import InstallFailed
 from infra.processes import StartFailed
+from infra.region.redis_cluster import OwnCluster
 from infra.region.region import Region
+from infra.region.systemd import SystemdRegion
 from infra.words import words
 from services.settings import InvalidSettings
 
@@ -31,6 +33,11 @@ Config = Annotated[
 ]
 Wait = Annotated[float, typer.Option(min=0, max=600, help="Seconds to wait until all are ready.")]
 OrFail = Annotated[bool, typer.Option("--check", help="Exit 1 when a part does not answer or is not ready.")]
+Root = Annotated[
+    Path,
+    typer.Option(help="Where the files go: / (this machine), or an image that is booted later.", file_okay=False),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; do nothing.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
@@ -84,10 +91,22 @@ def drain(config: Config) -> None:
     """End the nodes one after another, each when it has answered what it began."""
     with told_errors():
         region = Region(config)
-        left = region.drain(_say(region))
+        units = SystemdRegion(region)
+        left = [] if units.is_here else region.drain(_say(region))
+        if units.is_here:
+            units.drain(_say(region))
     if left:
         words.say(f"still running: {', '.join(left)}")
         raise typer.Exit(1)
+
+
+@app.command()
+def restart(config: Config) -> None:
+    """End and start every part, one after another: for new code or settings, under load."""
+    with told_errors():
+        region = Region(config)
+        units = SystemdRegion(region)
+        (units if units.is_here else region).restart(_say(region))
 
 
 @app.command()
@@ -95,7 +114,53 @@ def down(config: Config) -> None:
     """End everything of the region."""
     with told_errors():
         region = Region(config)
-        region.down(_say(region))
+        units = SystemdRegion(region)
+        (units if units.is_here else region).down(_say(region))
+
+
+@app.command()
+def install(config: Config, root: Root = Path("/"), dry_run: DryRun = False) -> None:
+    """Write the region's systemd units and start what does not run.  A second time changes nothing."""
+    with told_errors():
+        region = Region(config)
+        units = SystemdRegion(region, root)
+        changes = units.plan() if dry_run else units.install(_say(region))
+    for path, change in changes.items():
+        typer.echo(f"{change:8} {path}")
+
+
+@app.command()
+def remove(config: Config, root: Root = Path("/"), dry_run: DryRun = False) -> None:
+    """End every part and delete the systemd units; state and settings stay."""
+    with told_errors():
+        region = Region(config)
+        units = SystemdRegion(region, root)
+        there = [path for path, change in units.plan().items() if change != "new"]
+        if not dry_run:
+            units.remove(_say(region))
+    for path in there:
+        typer.echo(f"{'remove':8} {path}")
+
+
+@app.command(hidden=True)
+def configure_redis(config: Config, port: Annotated[int, typer.Argument()]) -> None:
+    """Write the configuration of the region's own server on PORT: called by its unit."""
+    with told_errors():
+        _own_cluster(config).configure(port)
+
+
+@app.command(hidden=True)
+def form_redis(config: Config) -> None:
+    """Make one cluster of the region's own servers: called by its unit."""
+    with told_errors():
+        _own_cluster(config).assemble()
+
+
+def _own_cluster(config: Path) -> OwnCluster:
+    cluster = Region(config).cluster()
+    if cluster is None:
+        raise InvalidSettings(str(config), [("redis.own", "is needed: this region's Redis is somebody else's")])
+    return cluster
 
 
 def _show(told: dict[str, Any]) -> None:

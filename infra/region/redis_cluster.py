@@ -22,6 +22,19 @@ from infra.region.resp import Server, ServerError
 from services.settings import OwnRedis, RedisSettings
 
 SLOTS = 16_384
+REDIS_FILES = Path(__file__).resolve().parent.parent / "redis"
+"""What a server of a region's cluster is told everywhere: here, in containers, on Kubernetes."""
+ADMIN = "admin"
+"""The user who replicates and forms the cluster, where nodes and sync service have a user of their own."""
+
+
+def commands_needed() -> str:
+    """The commands that nodes and sync service call, as rules of Redis's ACL."""
+    return (REDIS_FILES / "commands.acl").read_text().strip()
+
+
+def _digest(password: str) -> str:
+    return hashlib.sha256(password.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,20 @@ class OwnCluster:
                 wait_ready(self.directory, process, answers, patience_s=10.0)
             self._assemble(patience_s)
 
+    def assemble(self, *, patience_s: float = 60.0) -> None:
+        """Make one cluster of servers that somebody else has started.  Raises StartFailed."""
+        with self._talking():
+            self._assemble(patience_s)
+
+    def configure(self, port: int) -> Path:
+        """Write what the server on ``port`` is told at its start; the file, which only we can read."""
+        place = self.files / str(port)
+        place.mkdir(parents=True, exist_ok=True)
+        configuration = place / "redis.conf"
+        configuration.touch(mode=0o600)
+        configuration.write_text(self._configuration(port, place))
+        return configuration
+
     def processes(self) -> dict[int, Process]:
         """The running servers by port."""
         found = {port: self.directory.find(server_name(port)) for port in self.own.ports()}
@@ -106,40 +133,23 @@ class OwnCluster:
             shutil.rmtree(self.files, ignore_errors=True)
         started = {}
         for port in missing:
-            place = self.files / str(port)
-            place.mkdir(parents=True, exist_ok=True)
-            configuration = place / "redis.conf"
-            configuration.touch(mode=0o600)
-            configuration.write_text(self._configuration(port, place))
-            started[port] = self.directory.start(server_name(port), [self.binary, str(configuration)], cwd=place)
+            configuration = self.configure(port)
+            command = [self.binary, str(configuration)]
+            started[port] = self.directory.start(server_name(port), command, cwd=configuration.parent)
         return started
 
     def _configuration(self, port: int, place: Path) -> str:
         own = self.own
         lines = [
+            f"include {_quoted(REDIS_FILES / 'redis.conf')}",
             f"bind {own.host}",
             f"port {port}",
             f"cluster-port {own.bus_port(port)}",
-            "cluster-enabled yes",
             f"cluster-config-file {_quoted(place / 'nodes.conf')}",
             f"cluster-node-timeout {own.node_timeout_ms}",
-            # One dead primary must not make the other shards refuse.
-            "cluster-require-full-coverage no",
-            # A replica may take over however long it was cut off: a bucket's loss is bounded, a dead shard is not.
-            "cluster-replica-validity-factor 0",
-            # Evicting a bucket would give its client a full one.
-            "maxmemory-policy noeviction",
             f"maxmemory {own.maxmemory}",
-            # A new replication id would reset the shares in force; it changes when the backlog is let go.
-            "repl-backlog-ttl 0",
-            "repl-diskless-sync yes",
-            "repl-diskless-sync-delay 0",
-            'save ""',
-            "appendonly no",
             f"dir {_quoted(place)}",
             "daemonize no",
-            "io-threads 1",
-            "hz 10",
             'logfile ""',
             "loglevel notice",
         ]
@@ -151,12 +161,14 @@ class OwnCluster:
         password = self.settings.password.get_secret_value()
         if self.settings.username is None:
             return [f"requirepass {_quoted(password)}", f"masterauth {_quoted(password)}"]
-        digest = hashlib.sha256(password.encode()).hexdigest()
+        admin = self.own.admin_password
+        secret = admin.get_secret_value() if admin else password
         return [
             "user default off",
-            f"user {self.settings.username} on #{digest} ~* &* +@all",
-            f"masteruser {self.settings.username}",
-            f"masterauth {_quoted(password)}",
+            f"user {self.settings.username} on #{_digest(password)} ~rl:* resetchannels -@all {commands_needed()}",
+            f"user {ADMIN} on #{_digest(secret)} ~* &* +@all",
+            f"masteruser {ADMIN}",
+            f"masterauth {_quoted(secret)}",
         ]
 
     # ---- talking to them
@@ -173,9 +185,7 @@ class OwnCluster:
     def _call(self, port: int, *words: str | int) -> Any:
         server = self._servers.pop(port, None)
         if server is None:
-            password = self.settings.password
-            secret = password.get_secret_value() if password else None
-            server = Server(self.own.host, port, self.settings.username, secret)
+            server = Server(self.own.host, port, *self._login())
         try:
             answer = server.call(*words)
         except ServerError:
@@ -183,6 +193,15 @@ class OwnCluster:
             raise
         self._servers[port] = server
         return answer
+
+    def _login(self) -> tuple[str | None, str | None]:
+        """The user and the password of whoever forms the cluster."""
+        if self.settings.password is None:
+            return None, None
+        password = self.settings.password.get_secret_value()
+        if self.settings.username is None:
+            return None, password
+        return ADMIN, self.own.admin_password.get_secret_value() if self.own.admin_password else password
 
     def _answers(self, port: int) -> bool:
         try:

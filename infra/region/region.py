@@ -13,7 +13,15 @@ from typing import Any
 
 from infra import install
 from infra.install import Say, silent
-from infra.processes import Process, ProcessDirectory, check_wanted, refuse_taken, stop, wait_ready
+from infra.processes import (
+    Process,
+    ProcessDirectory,
+    StartFailed,
+    check_wanted,
+    refuse_taken,
+    stop,
+    wait_ready,
+)
 from infra.region.redis_cluster import OwnCluster
 from services.settings import RegionSettings, load_region
 
@@ -21,6 +29,8 @@ SERVICE_READY_S = 40.0
 """How long a node or a sync service may take to answer; a busy machine starts a dozen at once."""
 DRAIN_S = 30.0
 """How long a node may take to answer what it has begun."""
+READY_AGAIN_S = 30.0
+"""How long a part that was started anew may take to be ready."""
 
 
 class Region:
@@ -49,7 +59,7 @@ class Region:
         """
         self.settings.key_secret()
         with self.processes.locked():
-            cluster = self._cluster()
+            cluster = self.cluster()
             if cluster is not None:
                 say("Redis Cluster")
                 cluster.start()
@@ -75,6 +85,22 @@ class Region:
             self.processes.forget(self._node_names())
         return left
 
+    def restart(self, say: Say = silent) -> None:
+        """End and start the nodes one after another, each when the one before is ready, then the sync service.
+
+        So code or settings change under load: a node ends when it has answered what it began.  Raises StartFailed
+        with the first that does not come back ready; those after it still run as they did.
+        """
+        with self.processes.locked():
+            for name in self._service_names():
+                process = self.processes.find(name)
+                say(f"restarting {name}")
+                if process is not None and stop([process], patience_s=DRAIN_S, kill=False):
+                    raise StartFailed(f"{name} did not end within {DRAIN_S:.0f} s; it still runs as it did")
+                self._start_and_wait([name])
+                if not answers_within(f"{self.url_of(name)}/readyz", READY_AGAIN_S):
+                    raise StartFailed(f"{name} runs but is not ready; see {self.url_of(name)}/readyz and its log")
+
     def down(self, say: Say = silent) -> None:
         """End everything: nodes first, so that the agent still reports what they counted, Redis last."""
         with self.processes.locked():
@@ -89,8 +115,8 @@ class Region:
             say("stopped")
 
     def status(self) -> dict[str, Any]:
-        """What runs: pids (None: does not run) and whether each process answers."""
-        cluster = self._cluster()
+        """What runs: pids (None: it does not run, or systemd runs it) and whether each part answers."""
+        cluster = self.cluster()
         return {
             "region": self.settings.name,
             "redis": cluster.describe() if cluster else [{"server": at} for at in self.settings.redis.servers],
@@ -101,23 +127,24 @@ class Region:
             "sync": self._status_of("sync", "readyz"),
         }
 
+    def cluster(self) -> OwnCluster | None:
+        """The region's own Redis Cluster; None: it is somebody else's."""
+        redis = self.settings.redis
+        if redis.own is None:
+            return None
+        files = self.settings.state_dir / "redis"
+        return OwnCluster(redis, redis.own, self.processes, files, str(install.redis_server()))
+
     # ---- how
 
     def _wait_all_ready(self, patience_s: float) -> list[str]:
         end = time.monotonic() + patience_s
         while True:
             check_wanted()
-            left = [name for name in self._service_names() if not answers(f"{self._url(name)}/readyz")]
+            left = [name for name in self._service_names() if not answers(f"{self.url_of(name)}/readyz")]
             if not left or time.monotonic() >= end:
                 return left
             time.sleep(0.1)
-
-    def _cluster(self) -> OwnCluster | None:
-        redis = self.settings.redis
-        if redis.own is None:
-            return None
-        files = self.settings.state_dir / "redis"
-        return OwnCluster(redis, redis.own, self.processes, files, str(install.redis_server()))
 
     def _node_names(self) -> list[str]:
         return [f"node-{number}" for number in range(1, len(self.settings.check_api.ports) + 1)]
@@ -125,7 +152,8 @@ class Region:
     def _service_names(self) -> list[str]:
         return [*self._node_names(), "sync"]
 
-    def _url(self, name: str) -> str:
+    def url_of(self, name: str) -> str:
+        """Where ``node-N`` or ``sync`` is called from this machine."""
         if name == "sync":
             return self.settings.sync.url
         return self.settings.check_api.urls()[int(name.removeprefix("node-")) - 1]
@@ -133,7 +161,7 @@ class Region:
     def _start_and_wait(self, names: list[str]) -> None:
         started = {name: self._start(name) for name in names}
         for name, process in started.items():
-            lives = functools.partial(answers, f"{self._url(name)}/livez")
+            lives = functools.partial(answers, f"{self.url_of(name)}/livez")
             wait_ready(self.processes, process, lives, patience_s=SERVICE_READY_S)
 
     def _start(self, name: str) -> Process:
@@ -156,9 +184,19 @@ class Region:
 
     def _status_of(self, name: str, probe: str) -> dict[str, Any]:
         process = self.processes.find(name)
-        url = self._url(name)
-        ready = process is not None and answers(f"{url}/{probe}")
-        return {"url": url, "pid": process.pid if process else None, "ready": ready}
+        url = self.url_of(name)
+        return {"url": url, "pid": process.pid if process else None, "ready": answers(f"{url}/{probe}")}
+
+
+def answers_within(url: str, patience_s: float) -> bool:
+    """Ask until ``answers(url)``; False when it does not within ``patience_s``."""
+    end = time.monotonic() + patience_s
+    while not answers(url):
+        check_wanted()
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def answers(url: str, timeout_s: float = 1.0) -> bool:

@@ -31,10 +31,11 @@ Two conversions, both made when a bucket is read, never in place:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from regional_limiter.algorithms.tokens_out import EDGES_MOST, NONE_OUT, Out
 from regional_limiter.model.share import SHARE_UNITS, region_capacity
+from regional_limiter.model.value import value
 
 _TIME_MODULUS = 2**40
 _NUMBER_TIME_MODULUS = 10**9
@@ -48,11 +49,21 @@ _CAPACITY_SIZES = (1, 2, 3, 6)
 _PERIOD_SIZES = (1, 2, 3, 5)
 _LEVEL_SIZES = (2, 3, 4, 7)
 
+
+def _index_of_size(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """For each number of bytes, from 0 on, the place of the least of ``sizes`` that holds it."""
+    return tuple(
+        next(place for place, size in enumerate(sizes) if size >= needed) for needed in range(sizes[-1] + 1)
+    )
+
+
+_CAPACITY_INDEX, _PERIOD_INDEX, _LEVEL_INDEX = map(_index_of_size, (_CAPACITY_SIZES, _PERIOD_SIZES, _LEVEL_SIZES))
+
 LEASED, WHOLE, SHARED, REBASED = 0, 1, 2, 3
 _TAILS = {LEASED: (2, 6, *(5, 6) * EDGES_MOST), WHOLE: (), SHARED: (2,), REBASED: (2, 5)}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Bucket:
     """``level`` counts 1/(period_ms x 10,000) tokens and held at ``time_ms``; ``out`` tokens more are leased."""
 
@@ -75,9 +86,9 @@ def pack(bucket: Bucket) -> bytes:
         layout, level = WHOLE, level // SHARE_UNITS
     else:
         layout = SHARED
-    by_capacity = _size_index(bucket.capacity, 8, _CAPACITY_SIZES)
-    by_period = _size_index(bucket.period_ms, 8, _PERIOD_SIZES)
-    by_level = _size_index(level if level >= 0 else -level - 1, 7, _LEVEL_SIZES)
+    by_capacity = _CAPACITY_INDEX[bucket.capacity.bit_length() + 7 >> 3]
+    by_period = _PERIOD_INDEX[bucket.period_ms.bit_length() + 7 >> 3]
+    by_level = _LEVEL_INDEX[(level if level >= 0 else ~level).bit_length() + 8 >> 3]  # one bit for the sign
     packed = bytes((layout << 6 | by_capacity << 4 | by_period << 2 | by_level,))
     packed += (bucket.time_ms % _TIME_MODULUS).to_bytes(5, "little")
     packed += bucket.capacity.to_bytes(_CAPACITY_SIZES[by_capacity], "little")
@@ -90,8 +101,8 @@ def pack(bucket: Bucket) -> bytes:
         tail.append(0 if rebased_ms is None else rebased_ms % _TIME_MODULUS + 1)
         for edge_ms, tokens in (*bucket.out, *((0, 0),) * (EDGES_MOST - len(bucket.out))):
             tail += (edge_ms % _TIME_MODULUS, tokens)
-    for value, size in zip(tail, _TAILS[layout], strict=False):
-        packed += value.to_bytes(size, "little")
+    for number, size in zip(tail, _TAILS[layout], strict=False):
+        packed += number.to_bytes(size, "little")
     return packed
 
 
@@ -166,14 +177,6 @@ def converted(bucket: Bucket, capacity: int, period_ms: int, regions: int) -> Bu
     level = region_capacity(capacity, bucket.share, regions) * new_unit - used
     level = max(level, -capacity * new_unit)
     return replace(bucket, level=level, capacity=capacity, period_ms=period_ms)
-
-
-def _size_index(value: int, bits_a_byte: int, sizes: tuple[int, ...]) -> int:
-    # A signed field keeps one bit for the sign: 2 bytes hold 15 bits.
-    for index, size in enumerate(sizes[:-1]):
-        if value < 1 << (8 * size - (8 - bits_a_byte)):
-            return index
-    return len(sizes) - 1
 
 
 def _nearest(stored: int, now_ms: int, modulus: int = _TIME_MODULUS) -> int:

@@ -12,8 +12,6 @@ where the number would leave 64 bits, the state is the token bucket's.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from regional_limiter.algorithms import token_bucket
 from regional_limiter.algorithms.bucket_state import pack_as_number, unpack
 from regional_limiter.algorithms.outcome import Ending, Outcome
@@ -26,7 +24,8 @@ def decide(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: i
     outcome = token_bucket.decide(state, call, share, now_ms)
     if call.sharing is not Sharing.WHOLE:
         return outcome
-    return replace(outcome, charged=_smaller(outcome.charged, now_ms), left=_smaller(outcome.left, now_ms))
+    charged, left = _smaller(outcome.charged, now_ms), _smaller(outcome.left, now_ms)
+    return Outcome(outcome.allowed, charged, left, outcome.costs_denied)
 
 
 def give_back(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: int) -> Ending | None:
@@ -38,4 +37,4 @@ def give_back(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms
 def _smaller(ending: Ending, now_ms: int) -> Ending:
     bucket = unpack(ending.state, now_ms) if ending.state is not None else None
     number = pack_as_number(bucket) if bucket is not None else None
-    return ending if number is None else replace(ending, state=number)
+    return ending if number is None else Ending(ending.verdict, number, ending.ttl_ms)

@@ -7,9 +7,9 @@ returns what to store and what to say if the cost is charged, and if it is not; 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from regional_limiter.model.decision import Verdict
+from regional_limiter.model.value import value
 
 RETRY_FOR_LARGER_SHARE_MS = 1000
 """The wait named when the cost does not fit the region's share now, but would fit a larger one."""
@@ -24,7 +24,7 @@ REBASE_EVERY_MS = 30_000
 """A larger step back rebases a bucket, but not twice within this: two alternating clocks mint next to nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ending:
     """One way a check can end for one bucket.  ``state`` None: the store is left as it is."""
 
@@ -33,7 +33,7 @@ class Ending:
     ttl_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Outcome:
     """``charged`` if the cost is taken, ``left`` if not; ``costs_denied``: charged even if the check is denied."""
 

@@ -14,7 +14,7 @@ and rebased 6 if there ever was a reason; all little-endian.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from regional_limiter.algorithms.counted import REFUSED, is_recent, reason_of, verdict_of
 from regional_limiter.algorithms.outcome import (
@@ -26,6 +26,7 @@ from regional_limiter.algorithms.outcome import (
 )
 from regional_limiter.model.decision import Reason
 from regional_limiter.model.enforcement import ShareInForce
+from regional_limiter.model.value import value
 from regional_limiter.store.base import BucketCall
 
 _MOST = 2**41 - 1
@@ -35,7 +36,7 @@ _SIZES = (5, 6, 6, 6)
 _REBASED_AT = sum(_SIZES)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Counts:
     window_ms: int
     number: int
@@ -44,7 +45,7 @@ class _Counts:
     rebased_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Looked:
     """Counts brought up to now.  ``ahead_ms``: how far behind the start of their window the clock is.
 

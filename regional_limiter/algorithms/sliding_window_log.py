@@ -17,7 +17,7 @@ many entries before that are still there.  Redis holds each entry as one element
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from regional_limiter.algorithms.counted import REFUSED, is_recent, reason_of, verdict_of
 from regional_limiter.algorithms.outcome import (
@@ -29,6 +29,7 @@ from regional_limiter.algorithms.outcome import (
 )
 from regional_limiter.model.decision import Reason
 from regional_limiter.model.enforcement import ShareInForce
+from regional_limiter.model.value import value
 from regional_limiter.store.base import BucketCall
 
 TRIM_MOST = 100
@@ -39,7 +40,7 @@ _LIST_BYTES = 300
 _ELEMENT_BYTES = 15
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Log:
     """``base``: the total before the first entry.  ``base_ms``: whatever time that was of."""
 
@@ -78,7 +79,7 @@ class _Log:
         return replace(self, entries=self.entries + entry)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Looked:
     """A log as of ``time_ms``, which is ``now_ms`` unless the clock went back; ``first``: the first that counts.
 

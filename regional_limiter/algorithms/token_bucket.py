@@ -16,8 +16,6 @@ How a bucket refills while its share moves:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from regional_limiter.algorithms.bucket_state import Bucket, converted, pack, unpack
 from regional_limiter.algorithms.outcome import (
     REBASE_EVERY_MS,
@@ -32,10 +30,11 @@ from regional_limiter.model.decision import Reason, Verdict
 from regional_limiter.model.enforcement import ShareInForce
 from regional_limiter.model.rule import Rate
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS, region_capacity
+from regional_limiter.model.value import value
 from regional_limiter.store.base import BucketCall, Sharing
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Looked:
     """A bucket brought up to now.
 
@@ -54,8 +53,11 @@ class Looked:
 
     def holding(self, level: int, out: Out | None = None) -> Looked:
         """The same bucket after a charge, a refund or a token lease."""
-        bucket = replace(self.bucket, level=level, out=self.bucket.out if out is None else out)
-        return replace(self, bucket=bucket, earns_from=(level, max(0, self.earns_from[1])))
+        held = self.bucket
+        out = held.out if out is None else out
+        bucket = Bucket(held.time_ms, level, held.capacity, held.period_ms, held.share, held.rebased_ms, out)
+        earns_from = (level, max(0, self.earns_from[1]))
+        return Looked(self.now_ms, bucket, self.top, self.per_ms, earns_from, self.absent_full_ms, self.unsettled)
 
     def cap(self) -> int:
         """The most that the level may be now."""
@@ -190,14 +192,17 @@ def _wait_ms(looked: Looked, level: int) -> int:
     """How long until the bucket holds ``level``, which it does not hold now."""
     held, ahead_ms = looked.earns_from
     bucket = looked.bucket
+    if not bucket.out:
+        return ahead_ms + max(0, -(-(level - held) // looked.per_ms))
     begins_ms = looked.now_ms + ahead_ms
     at_ms = reached_ms(held, begins_ms, level, looked.per_ms, looked.top, unit_of(bucket), bucket.out)
     return at_ms - looked.now_ms
 
 
 def _stored(ending: Ending, looked: Looked) -> Ending:
-    """The ending with what is to be kept of the bucket, and for how long."""
-    return replace(ending, state=pack(looked.bucket), ttl_ms=ttl_ms(looked))
+    """The ending, whose verdict is of ``looked``, with what is to be kept of the bucket, and for how long."""
+    ttl_ms = max(1, ending.verdict.reset_after_ms, looked.absent_full_ms)
+    return Ending(ending.verdict, pack(looked.bucket), ttl_ms)
 
 
 def ttl_ms(looked: Looked) -> int:

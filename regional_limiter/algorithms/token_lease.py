@@ -51,7 +51,7 @@ def may_lease(call: BucketCall) -> bool:
         call.algorithm is Algorithm.TOKEN_BUCKET
         and call.sharing is not Sharing.STATIC
         and not call.charge_denied
-        and call.capacity >= CAPACITY_LEAST
+        and call.capacity // call.split >= CAPACITY_LEAST
     )
 
 

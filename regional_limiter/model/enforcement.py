@@ -398,13 +398,37 @@ class Enforcement:
     def instance(self) -> str:
         return self._variable.instance if self._variable else ""
 
-    def peek_share(self, now_us: int, key: str, base: int) -> int:
-        """What a call would use now with this ``base``, without making the call."""
+    def _alive(self, now_us: int) -> _Variable | None:
+        """The variable, unless the next call would find it lost (E1)."""
         variable = self._variable
         if variable is None or now_us < variable.last or now_us > variable.last + self._gap_us:
+            return None
+        return variable
+
+    def peek_share(self, now_us: int, key: str, base: int) -> int:
+        """What a call would use now with this ``base``, without making the call."""
+        if self._alive(now_us) is None:
             return floor_of(base)
-        value = self._in_force(variable, self._series_of(variable, key), now_us).now
+        return self.foresee_share(now_us, now_us, key, base)
+
+    def foresee_share(self, now_us: int, then_us: int, key: str, base: int) -> int:
+        """What a call would use ``then_us``, if until then calls go on and nothing is written."""
+        variable = self._alive(now_us)
+        if variable is None:
+            return base if then_us > now_us + self._consent_us + 2 else floor_of(base)
+        value = self._in_force(variable, self._series_of(variable, key), then_us).now
         return _resolve(value, base)
+
+    def peek_base(self, now_us: int, domain: str) -> tuple[int, int] | None:
+        """(version, base) of ``domain`` as known here; None: not known, or lost."""
+        variable = self._alive(now_us)
+        known = variable.bases.get(domain) if variable is not None else None
+        return (known.version, known.series.now) if known is not None else None
+
+    def peek_consent_end(self, now_us: int) -> int | None:
+        """When the consent ends or has ended, on this clock; None: lost."""
+        variable = self._alive(now_us)
+        return variable.consent if variable is not None else None
 
 
 def _resolve(value: int, base: int) -> int:

@@ -38,9 +38,14 @@ def plain_identity(values: Sequence[str | None]) -> str:
 
 
 def bucket_key(rule: Rule, attributes: Mapping[str, str], secret: bytes) -> str:
-    """The key of the rule's bucket for these attributes (the same string in every region)."""
+    """The key of the rule's bucket for these attributes (the same string in every region).
+
+    A split rule shares its tag with no other: each of its checks goes its own way.
+    """
     values = [attributes.get(name) for name in rule.key]
     first = f"{rule.key[0]}={_part(values[0])}" if rule.key else f"rule={rule.id}"
+    if rule.split > 1:
+        first = f"{rule.id}/{first}"
     identity = plain_identity(values)
     if rule.hash_key or len(identity) > _LONGEST_PLAIN_IDENTITY:
         identity = "#" + _digest(secret, identity, 16)

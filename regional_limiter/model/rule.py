@@ -138,8 +138,11 @@ class Rule:
     is set for token_bucket, gcra and leaky_bucket (its leak); ``window_ms`` for the windows, or ``calendar`` for
     fixed_window; ``lease_ms`` for concurrency; ``queue`` only for leaky_bucket.
 
-    ``stop``: where this rule matches, later ones do not apply.  ``unlimited``: it counts and never limits, and may
-    have no numbers (capacity 0).  ``blocked``: it denies (only by an override).  ``cost``: what the rule adds to
+    ``split``: over how many sub-buckets a key is spread.
+
+    ``stop``: where this rule matches, later ones do not apply.  ``replaces``: the ids of rules that do not apply to
+    a request that this one applies to.  ``unlimited``: it counts and never limits, and may have no numbers
+    (capacity 0).  ``blocked``: it denies (only by an override).  ``cost``: what the rule adds to
     the cost of a check, or how it measures the cost instead.  ``normalise``: the normal forms in which the rule
     sees attributes.  ``canary``: the version that some keys meet instead.  ``source`` is the rule as its author
     wrote it.
@@ -163,10 +166,12 @@ class Rule:
     hash_key: bool = False
     headers: bool = True
     stop: bool = False
+    replaces: tuple[str, ...] = ()
     unlimited: bool = False
     blocked: bool = False
     priority: Priority = Priority.NORMAL
     shed: Shed = Shed.ALLOW
+    split: int = 1
     cost: int | MeasuredCost = 0
     normalise: tuple[tuple[str, tuple[NormalForm, ...]], ...] = ()
     mode: Mode = Mode.ENFORCE

@@ -21,13 +21,14 @@ from regional_limiter.model.rule import (
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS, floor_of, left_over, region_capacity
 from regional_limiter.rules.faults import Faults
 from regional_limiter.rules.numbers import ADAPTIVE, amount_field, asked_rate
+from regional_limiter.sub_buckets import largest_part
 
 
 def largest_cost(rule: Rule, rule_set: RuleSet, region: str) -> int:
     """The largest cost that one check in ``region`` can ever be allowed; 0 for a region the set does not name."""
     most = SLOTS_A_HOLDER if rule.algorithm is Algorithm.CONCURRENCY else rule.capacity
     if rule.scope is Scope.REGION:
-        return min(rule.capacity, most)
+        return min(largest_part(rule.capacity, rule.split), most)
     if region not in rule_set.bases:
         return 0
     if rule.distribution is Distribution.ADAPTIVE:
@@ -65,10 +66,12 @@ def describe(rule: Rule, rule_set: RuleSet, region: str | None = None) -> dict[s
         "hash_key": rule.hash_key,
         "headers": rule.headers,
         "stop": rule.stop,
+        "replaces": list(rule.replaces),
         "unlimited": rule.unlimited,
         "priority": rule.priority.value,
         "shed": rule.shed.value,
         "mode": rule.mode.value,
+        "split": rule.split,
         "cost": _cost(rule.cost),
         "normalise": {attribute: [form.value for form in forms] for attribute, forms in rule.normalise},
         "overrides": len(rule_set.overrides.get(rule.id, ())),

@@ -28,12 +28,16 @@ MATCH_VALUES_MOST = 1000
 MATCH_VALUES_OF_SET_MOST = 100_000
 STARS_MOST = 16
 KEY_ATTRIBUTES_MOST = 16
+REPLACED_MOST = 100
 CAPACITY_MOST = 900_000_000_000
 """Times 10,000 share units it still stays below 2^53."""
 SPAN_MS_MOST = 366 * 86_400_000
 LEASE_MS_MOST = 86_400_000
 ENTRIES_MOST = {Algorithm.SLIDING_WINDOW_LOG: 10_000, Algorithm.CONCURRENCY: 10_000}
 """Of what a bucket keeps one entry for each: it is read and written with every check."""
+
+SPLIT_MOST = 8
+"""Sub-buckets of a key: a denial asks all of them."""
 
 NAME = re.compile(r"[a-z0-9._-]{1,64}", re.ASCII)
 NAME_EXPECTED = "1 to 64 of a-z, 0-9, dot, underscore and hyphen"
@@ -80,15 +84,14 @@ RULE_FIELDS = (
     "hash_key",
     "headers",
     "stop",
+    "replaces",
     "unlimited",
     "priority",
     "shed",
     "cost",
     "normalise",
     "canary",
-)
-RULE_NOT_BUILT = (
-    "home",
     "split",
 )
+RULE_NOT_BUILT = ("home",)
 DISTRIBUTIONS_NOT_BUILT = ("home",)

@@ -24,6 +24,7 @@ from regional_limiter.rules.quantities import (
     read_span_ms,
     read_zone,
 )
+from regional_limiter.sub_buckets import largest_part, rate_of_part
 
 _TOKEN_BUCKET = ("capacity", "refill", "refill_per_second")
 _WINDOW = ("limit", "window")
@@ -110,6 +111,21 @@ def _check_amount(faults: Faults, at: str, algorithm: Algorithm, numbers: Number
             why += ", a sliding_window_counter takes more"
     if numbers.capacity > most:
         faults.add(at, f"at most {most:,}, not {numbers.capacity:,}: {why}")
+
+
+def check_split(faults: Faults, place: str, split: int, numbers: Numbers, amount_place: str) -> None:
+    """Every sub-bucket must get something, and hold its part of the rate exactly."""
+    if split == 1 or not numbers.capacity:
+        return
+    if numbers.capacity < split:
+        faults.add(
+            amount_place,
+            f"{numbers.capacity} in {split} sub-buckets leaves some with none: at least {split}, or a lower split",
+        )
+    elif numbers.refill is not None:
+        part = rate_of_part(numbers.refill, split)
+        if hold_rate(Fraction(part.tokens, part.period_ms), largest_part(numbers.capacity, split)) != part:
+            faults.add(place, f"1/{split} of the rate cannot be held exactly: a lower split, capacity or precision")
 
 
 def multiplied(faults: Faults, place: str, rule: Rule, by: Fraction) -> Numbers:

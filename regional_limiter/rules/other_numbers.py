@@ -8,7 +8,7 @@ from dataclasses import replace
 from regional_limiter.model.rule import Rule, Scope
 from regional_limiter.rules.faults import Faults
 from regional_limiter.rules.fields import below
-from regional_limiter.rules.numbers import Numbers, amount_field, read_numbers
+from regional_limiter.rules.numbers import Numbers, amount_field, check_split, read_numbers
 from regional_limiter.rules.rule import check_for_regions
 
 NUMBERS = ("capacity", "refill", "refill_per_second", "leak", "limit")
@@ -44,9 +44,13 @@ def with_held_numbers(
     names: Sequence[str],
     regions: int | None,
 ) -> Rule:
-    """The rule with ``held``; a global one must leave each region something.  ``names``: the fields to blame."""
+    """The rule with ``held``; it must leave each region something, and each sub-bucket.
+
+    ``names``: the fields to blame.
+    """
+    name = amount_field(rule.algorithm)
+    at = below(place, name if name in names or not names else names[0])
     if rule.scope is Scope.GLOBAL:
-        name = amount_field(rule.algorithm)
-        blamed = name if name in names or not names else names[0]
-        check_for_regions(faults, below(place, blamed), held.capacity, regions)
+        check_for_regions(faults, at, held.capacity, regions)
+    check_split(faults, at, rule.split, held, at)
     return replace(rule, **held._asdict(), source=source)

@@ -15,7 +15,7 @@ from regional_limiter.model.share import bases_by_weight
 from regional_limiter.rules import grammar
 from regional_limiter.rules.canary import with_canary
 from regional_limiter.rules.conditions import values_in
-from regional_limiter.rules.faults import Faults, shown
+from regional_limiter.rules.faults import Faults, nearest, shown
 from regional_limiter.rules.fields import (
     below,
     check_fields,
@@ -189,8 +189,17 @@ def _ids_in(fields: dict[str, object]) -> set[str]:
     return {name for name in ids if isinstance(name, str)}
 
 
+def _check_replaces(faults: Faults, place: str, rule: Rule, ids: set[str]) -> None:
+    for index, name in enumerate(rule.replaces):
+        if name not in ids:
+            close = nearest(name, ids)
+            hint = f"; did you mean {close}?" if close else ""
+            faults.add(f"{below(place, 'replaces')}[{index}]", f"no rule has the id {shown(name)}{hint}")
+
+
 def _read_rules(faults: Faults, value: object, domain: str, regions: int | None) -> tuple[Rule, ...]:
     rules = []
+    ids = _ids_in({"rules": value})
     first_place: dict[str, str] = {}
     values = 0
     for index, item in enumerate(read_list(faults, "rules", value, grammar.RULES_MOST)):
@@ -202,6 +211,7 @@ def _read_rules(faults: Faults, value: object, domain: str, regions: int | None)
         if rule is not None:
             rules.append(with_canary(faults, place, rule, regions))
             values += sum(map(values_in, rule.match))
+            _check_replaces(faults, place, rule, ids)
     views = {view for rule in rules for view in rule.normalise}
     if len(views) > grammar.VIEWS_MOST:
         faults.add("rules", f"at most {grammar.VIEWS_MOST} different normal forms of attributes, not {len(views)}")

@@ -33,7 +33,7 @@ from regional_limiter.rules.fields import (
     read_name,
     read_text,
 )
-from regional_limiter.rules.numbers import ADAPTIVE, NUMBER_FIELDS, Numbers, amount_field, read_numbers
+from regional_limiter.rules.numbers import ADAPTIVE, NUMBER_FIELDS, Numbers, amount_field, check_split, read_numbers
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _MEASURED_EXPECTED = "{attribute: size, per: 1024}, which measures it"
@@ -51,6 +51,7 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
     forms = _read_normalise(faults, below(place, "normalise"), fields.get("normalise", {}))
     match = read_match(faults, below(place, "match"), fields.get("match", {}), forms)
     key = _read_key(faults, below(place, "key"), fields.get("key", ["client_key"]))
+    replaces = _read_replaces(faults, below(place, "replaces"), fields.get("replaces", []), name)
     cost = _read_cost(faults, below(place, "cost"), fields.get("cost", 0))
 
     def flag(field: str, default: bool) -> bool:
@@ -71,6 +72,7 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
     priority, shed = choice("priority", Priority.NORMAL), choice("shed", Shed.ALLOW)
     mode = choice("mode", Mode.ENFORCE)
     check_mode(faults, below(place, "mode"), mode, algorithm, stop=stop, unlimited=unlimited)
+    split = _read_split(faults, place, fields, algorithm, scope, numbers)
     if charge_denied and algorithm is Algorithm.CONCURRENCY:
         faults.add(below(place, "charge_denied"), "a denied check holds no slot of a concurrency rule: take it out")
     for attribute in forms.keys() - {condition.attribute for condition in match} - set(key):
@@ -91,9 +93,11 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
         hash_key=hash_key,
         headers=headers,
         stop=stop,
+        replaces=replaces,
         unlimited=unlimited,
         priority=priority,
         shed=shed,
+        split=split,
         cost=cost,
         normalise=tuple(forms.items()),
         mode=mode,
@@ -126,6 +130,17 @@ def _read_key(faults: Faults, place: str, value: object) -> tuple[str, ...]:
         name = read_name(faults, at, item, grammar.ATTRIBUTE, f"an attribute: {grammar.ATTRIBUTE_EXPECTED}")
         if name and name in names:
             faults.add(at, f"{name} is named twice")
+        names.append(name)
+    return tuple(names)
+
+
+def _read_replaces(faults: Faults, place: str, value: object, own: str) -> tuple[str, ...]:
+    names = []
+    for index, item in enumerate(read_list(faults, place, value, grammar.REPLACED_MOST)):
+        at = f"{place}[{index}]"
+        name = read_name(faults, at, item, grammar.NAME, f"the id of a rule: {grammar.NAME_EXPECTED}")
+        if name and name == own:
+            faults.add(at, "is this rule itself")
         names.append(name)
     return tuple(names)
 
@@ -212,6 +227,29 @@ def _read_scope(
     else:
         check_for_regions(faults, below(place, amount_field(algorithm)), capacity, regions)
     return scope, distribution
+
+
+# ---- over how many sub-buckets
+
+
+def _read_split(
+    faults: Faults, place: str, fields: dict[str, object], algorithm: Algorithm, scope: Scope, numbers: Numbers
+) -> int:
+    at, before = below(place, "split"), faults.count
+    split = read_integer(faults, at, fields.get("split", 1), 1, grammar.SPLIT_MOST)
+    if split == 1 or faults.count > before:
+        return 1
+    if scope is Scope.GLOBAL:
+        faults.add(at, "a global limit is in parts by region already: only a rule of scope: region is split")
+    if algorithm is Algorithm.CONCURRENCY:
+        faults.add(at, "a concurrency rule cannot be split: a holder's slots are in one place")
+    if numbers.queue:
+        faults.add(at, "a queue cannot be split: its turns come one after another")
+    if fields.get("charge_denied") is True:
+        faults.add(at, "a rule with charge_denied cannot be split: a denied check asks several sub-buckets")
+    if faults.count == before:
+        check_split(faults, at, split, numbers, below(place, amount_field(algorithm)))
+    return split
 
 
 def check_for_regions(faults: Faults, place: str, capacity: int, regions: int | None) -> None:

@@ -51,6 +51,8 @@ class BucketCall:
     By kind: ``refill`` of the buckets, ``queue`` of a leaky bucket; ``window_ms`` of the windows, or ``calendar``
     of a fixed window; ``lease_ms`` and ``holder`` (who takes or releases; "" elsewhere) of concurrency.
 
+    ``split``: over how many sub-buckets the key is spread; a store itself only takes 1 (see ``split_calls``).
+
     ``packed`` is the store's memory of how this call is written for it, and no part of what is asked.
     """
 
@@ -72,6 +74,7 @@ class BucketCall:
     calendar: CalendarWindow | None = None
     lease_ms: int | None = None
     holder: str = ""
+    split: int = 1
     packed: bytes = field(default=b"", init=False, compare=False, repr=False)
 
     @property

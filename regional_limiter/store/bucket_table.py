@@ -21,6 +21,8 @@ class BucketTable:
         self._held: dict[str, tuple[bytes, int, str]] = {}
         self._by_expiry: list[tuple[int, str]] = []
         self._coarse: dict[tuple[str, int], tuple[bytes, int]] = {}
+        self.merged = 0
+        """How many buckets had to go while they limited, and live on in a coarser one."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -83,6 +85,7 @@ class BucketTable:
             return
 
     def _keep_coarsely(self, key: str, group: str, state: bytes, expires_ms: int, now_ms: int) -> None:
+        self.merged += 1
         coarse_key = _coarse_key(group, key)
         known = self._coarse.get(coarse_key)
         if known is None or known[1] < expires_ms:  # what is full later has more used up

@@ -212,6 +212,8 @@ def limit_of(call: BucketCall, now_ms: int) -> bytes:
     """The LIMIT argument of a call: the same bytes for every call of a rule (for the time of a calendar window)."""
     if call.packed:
         return call.packed
+    if call.split > 1:
+        raise ValueError("a split key is asked of its sub-buckets")
     functions = functions_of(call)
     numbers = ",".join(map(str, functions.numbers(call, now_ms)))
     shares = f"{int(call.sharing)} {call.regions} {call.largest_share} {call.base_version} {call.base} {call.extra}"

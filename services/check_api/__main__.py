@@ -18,12 +18,24 @@ import structlog
 import uvloop
 
 from regional_limiter.limiter import Limiter
+from regional_limiter.model.errors import InvalidRules
 from regional_limiter.store.redis_cluster import RedisClusterStore
 from services.check_api.app import NodeApp, create_app
+from services.check_api.rls_observer import RlsObserver
 from services.check_api.server import serve_node, settle_collector
-from services.check_api.wiring import build_limiter, build_store, node_name, node_options
+from services.check_api.wiring import (
+    build_limiter,
+    build_store,
+    envoy_config,
+    front_options,
+    node_name,
+    node_options,
+)
 from services.listening import bind
 from services.logs import configure_logging
+from services.rls.methods import methods_of
+from services.rls.served_config import ServedConfig
+from services.rls.serving import FrontOptions, build_server, serve_grpc
 from services.settings import InvalidSettings, load_region
 
 STOP_S = 5
@@ -57,21 +69,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"{settings.check_api.host}:{port}: {error.strerror}", file=sys.stderr)
         return 2
+    front = front_options(settings, given.node)
+    config = envoy_config(settings, limiter)
+    if config is not None:
+        try:
+            config.load()
+        except InvalidRules as error:
+            for fault in error.faults:
+                print(f"grpc.envoy_config: {fault.place}: {fault.problem}", file=sys.stderr)
+            return 2
     # uvicorn warns of every malformed request: a line each is more than a stranger should be able to cause.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     app = create_app(limiter, node_options(settings, given.node))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(app, limiter, store, listener, settings.check_api.drain_ms))
+        return runner.run(_run(app, limiter, store, listener, settings.check_api.drain_ms, front, config))
 
 
 async def _run(
-    app: NodeApp, limiter: Limiter, store: RedisClusterStore, listener: socket.socket, drain_ms: int
+    app: NodeApp,
+    limiter: Limiter,
+    store: RedisClusterStore,
+    listener: socket.socket,
+    drain_ms: int,
+    front: FrontOptions | None = None,
+    config: ServedConfig | None = None,
 ) -> int:
     stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: hurry.set() if stop.is_set() else stop.set())
     failed = not await _start(limiter, store, stop)
+    grpc: asyncio.Task[None] | None = None
+    if front is not None and not stop.is_set():
+        try:
+            grpc = await _start_grpc(app, front, stop, hurry, drain_ms)
+        except (OSError, ValueError) as error:
+            _log.error("gRPC cannot be served", address=f"{front.host}:{front.port}", problem=str(error))
+            failed = True
+            stop.set()
 
     async def warm_up() -> None:
         await app.warm_up()
@@ -80,12 +115,17 @@ async def _run(
     if not stop.is_set():
         host, port = listener.getsockname()[:2]
         _log.info("listening", address=f"{host}:{port}")
-        warming = asyncio.create_task(warm_up(), name="warm up")
+        beside = [asyncio.create_task(warm_up(), name="warm up")]
+        if config is not None:
+            beside.append(asyncio.create_task(config.watch(), name="watch configuration"))
         await serve_node(app, listener, stop, drain_ms=drain_ms, hurry=hurry)
-        warming.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await warming
+        for task in beside:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
     listener.close()
+    if grpc is not None:
+        await grpc
     _log.info("served", lease_tokens_lost=limiter.status().leases.lost)
     try:
         async with asyncio.timeout(STOP_S):
@@ -124,6 +164,17 @@ async def _start(limiter: Limiter, store: RedisClusterStore, stop: asyncio.Event
         return False
     _log.info("started", ready=limiter.ready)
     return True
+
+
+async def _start_grpc(
+    app: NodeApp, front: FrontOptions, stop: asyncio.Event, hurry: asyncio.Event, drain_ms: int
+) -> asyncio.Task[None]:
+    """Envoy's rate limit service beside HTTP.  Raises OSError or ValueError when it cannot be served."""
+    observer = RlsObserver(app)
+    server = build_server(methods_of(app.rls, lambda: app.serving, observer), front, observer)
+    await server.start()
+    _log.info("listening", grpc=f"{front.host}:{server.port}", server=front.server)
+    return asyncio.create_task(serve_grpc(server, stop, drain_ms=drain_ms, hurry=hurry), name="serve gRPC")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ from services.check_api.answers import (
     encode_answer,
     encode_batch,
     encode_detailed,
-    encode_error,
     encode_held,
     encode_inspection,
     encode_released,
@@ -59,9 +58,9 @@ from services.check_api.check_limiter import CheckLimiter
 from services.check_api.counts import Counts
 from services.check_api.headers import HeaderMode, LegacyReset, Lines, answer_lines, as_headers
 from services.check_api.heads import BATCH_PATH, CHECK_PATH, Heads
-from services.check_api.known_bodies import KnownBodies
 from services.check_api.replies import (
     CLOSE,
+    JSON_LINES,
     NO_RULES,
     UNEXPECTED,
     Reply,
@@ -72,7 +71,11 @@ from services.check_api.replies import (
     unavailable,
     wrong_method,
 )
-from services.check_api.templates import Templates
+from services.rls import protojson
+from services.rls.messages import OK as RLS_OK
+from services.rls.messages import BadRequest
+from services.rls.rpc import INVALID_ARGUMENT, Failed
+from services.rls.service import RateLimitService
 from services.tokens import bears_token, is_token
 
 Scope = MutableMapping[str, Any]
@@ -103,6 +106,8 @@ class NodeOptions:
     token: str | None = None
     headers: HeaderMode = HeaderMode.BOTH
     legacy_reset: LegacyReset = LegacyReset.SECONDS
+    rls_headers: HeaderMode = HeaderMode.DRAFT_11
+    rls_metadata: bool = False
     authorize: AuthorizeOptions = field(default_factory=AuthorizeOptions)
 
 
@@ -149,9 +154,10 @@ class NodeApp:
         self._loading = asyncio.Lock()
         self.batches = Batches(limiter)
         self.heads = Heads(self._token)
-        self.bodies = KnownBodies()
-        self.templates = Templates(options.headers, options.legacy_reset)
         self._authorizer = Authorizer(options.authorize)
+        self.rls = RateLimitService(
+            limiter, self.counts.checked, headers=options.rls_headers, tells_metadata=options.rls_metadata
+        )
         self._routes = {
             CHECK_PATH: _Route("POST", self._check),
             BATCH_PATH: _Route("POST", self._check_batch),
@@ -163,6 +169,7 @@ class NodeApp:
             "/v1/reset": _Route("POST", self._reset),
             "/v1/peek": _Route("GET", self._peek),
             "/v1/inspect": _Route("GET", self._inspect),
+            "/json": _Route("POST", self._rate_limit),
             "/livez": _Route("GET", self._livez, is_probe=True),
             "/readyz": _Route("GET", self._readyz, is_probe=True),
         }
@@ -294,6 +301,23 @@ class NodeApp:
         check, _ = parse_peek(scope["query_string"])
         return ok(encode_inspection(check.domain, await self.limiter.inspect(check)))
 
+    async def _rate_limit(self, scope: Scope, receive: Receive) -> Reply:
+        """Envoy's rate limit service for callers without gRPC."""
+        try:
+            request = protojson.read_request(await _read_body(scope, receive))
+            response = await self.rls.answer(request)
+        except BadRequest as error:
+            return problem(400, str(error))
+        except Failed as error:
+            return problem(400, error.words) if error.code == INVALID_ARGUMENT else unavailable(error.words)
+        status = 200 if response.code == RLS_OK else 429
+        return Reply(status, JSON_LINES, protojson.write_response(response))
+
+    @property
+    def serving(self) -> bool:
+        """Whether the node wants traffic."""
+        return self.limiter.ready and not self.draining
+
     # ---- replies, on either path
 
     def decided(self, check: Check, answer: Answer, detail: bool = False) -> Reply:
@@ -303,15 +327,14 @@ class NodeApp:
 
     def decided_batch(self, checks: Sequence[Check | Exception], outcomes: Outcomes) -> Reply:
         """Count and tell the answers to a batch; an error is told in its own place."""
-        said: list[bytes] = []
-        body_of, checked = self.templates.body, self.counts.checked
+        said: list[Answer | bytes] = []
         for check, outcome in zip(checks, outcomes, strict=True):
             if isinstance(outcome, Exception):
-                said.append(encode_error(self.failed(outcome).body))
+                said.append(self.failed(outcome).body)
             else:
                 assert isinstance(check, Check)
-                checked(check.domain, outcome)
-                said.append(body_of(outcome) or encode_answer(outcome))
+                self.counts.checked(check.domain, outcome)
+                said.append(outcome)
         return ok(encode_batch(said))
 
     def failed(self, error: Exception) -> Reply:

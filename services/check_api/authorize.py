@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from apportion.addresses import LOOPBACK, Address, caller_of, grouped, networks_of
+from apportion.texts import fitting
 
-from regional_limiter.model.decision import COST_MOST, VALUE_BYTES_MOST, Answer, Check, Reason
+from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason
 from regional_limiter.model.errors import Fault, InvalidCheck
 from regional_limiter.plan import DOMAIN_EXPECTED, is_domain
 from services.check_api.bodies import DEFAULT_DOMAIN, Refused
@@ -52,7 +52,6 @@ OWN_ATTRIBUTES: Final[Mapping[str, str]] = {
     "host": "host",
 }
 ATTRIBUTES_MOST: Final = 32
-_DIGEST_BYTES: Final = 16
 _QUERY_EXPECTED = "domain, resource, cost, denied and attributes.NAME are known here"
 
 
@@ -142,7 +141,7 @@ class Authorizer:
             resource = f"{told.own('method')} {told.own('path')}"
         attributes = {**dict(self._values(told)), **constants.attributes}
         attributes["client_key"] = self._key(told)
-        attributes["resource"] = _fitting(resource)
+        attributes["resource"] = fitting(resource)
         check = Check(constants.domain or self._domain, attributes, constants.cost)
         return Asked(check, constants.denied, told.undecided)
 
@@ -150,14 +149,14 @@ class Authorizer:
         for name, source in self._attributes.items():
             text = source.of(told)
             if text is not None:
-                yield name, _fitting(text)
+                yield name, fitting(text)
 
     def _key(self, told: _Told) -> str:
         several = len(self._client_key) > 1
         for source in self._client_key:
             text = source.of(told)
             if text:
-                return _fitting(f"{source.name}:{text}" if several else text)
+                return fitting(f"{source.name}:{text}" if several else text)
         return ""
 
 
@@ -271,14 +270,3 @@ _EXPECTED = {
 
 def _text(value: bytes) -> str:
     return value.decode("utf-8", "backslashreplace")
-
-
-def _fitting(text: str) -> str:
-    """``text``, or its beginning and a hash of all of it where it is longer than a check may say."""
-    if len(text) * 4 <= VALUE_BYTES_MOST:
-        return text
-    whole = text.encode()
-    if len(whole) <= VALUE_BYTES_MOST:
-        return text
-    digest = blake2b(whole, digest_size=_DIGEST_BYTES).hexdigest()
-    return whole[: VALUE_BYTES_MOST - len(digest) - 1].decode("utf-8", "ignore") + "#" + digest

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from regional_limiter.limiter import Done, Inspection, LimiterStatus
+from regional_limiter.limiter import Done, DoneTogether, Inspection, LimiterStatus
 from regional_limiter.model.decision import Answer, Check
+from regional_limiter.together import Asked
 
 
 class CheckLimiter(Protocol):
@@ -17,6 +18,14 @@ class CheckLimiter(Protocol):
 
     def submit(self, check: Check, done: Done) -> None:
         """``check`` by callback.  Raises InvalidCheck and RulesUnavailable, and then does not call ``done``."""
+        ...
+
+    def submit_together(self, asked: Sequence[Asked], done: DoneTogether) -> None:
+        """Several checks as one request.  Raises as :meth:`submit` does."""
+        ...
+
+    def knows(self, domain: str) -> bool:
+        """Whether ``domain`` has rules in force here."""
         ...
 
     async def check(self, check: Check) -> Answer: ...

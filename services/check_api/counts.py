@@ -56,18 +56,27 @@ class Counts:
         """Of the degraded ones: the store decided all of it."""
         self.unexpected_errors = 0
         self.durations: dict[tuple[str, str, int], Durations] = {}
+        self.calls: dict[tuple[str, int], Durations] = {}
+        """Of gRPC, by method and status code."""
 
     def checked(self, domain: str, answer: Answer) -> None:
         """A check has been answered.  A domain is a label only if one of its rules was named."""
         rule = answer.rule
-        key = (domain, rule, answer.reason._value_) if rule is not None else ("", "", answer.reason._value_)
+        key = (domain, rule, answer.reason.value) if rule is not None else ("", "", answer.reason.value)
         if key not in self.checks and len(self.checks) >= SERIES_MOST:
-            key = (OTHER, OTHER, answer.reason._value_)
+            key = (OTHER, OTHER, answer.reason.value)
         self.checks[key] = self.checks.get(key, 0) + 1
         if answer.degraded:
             self.degraded_answers += 1
             if not any(item.verdict.degraded for item in answer.verdicts):
                 self.answers_at_floor += 1
+
+    def called(self, method: str, code: int, duration_s: float) -> None:
+        """A gRPC call has ended with ``code``."""
+        durations = self.calls.get((method, code))
+        if durations is None:
+            durations = self.calls.setdefault((method, code), Durations())
+        durations.record(duration_s)
 
     def served(self, method: str, route: str, status: int, duration_s: float) -> None:
         """A request has been answered.  ``method`` and ``route`` come from our own tables, not from callers."""

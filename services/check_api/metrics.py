@@ -14,7 +14,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from regional_limiter.limiter import LimiterStatus
-from services.check_api.counts import DURATION_BOUNDS_S, SERIES_MOST, Counts
+from services.check_api.counts import DURATION_BOUNDS_S, SERIES_MOST, Counts, Durations
 from services.telemetry import Exposition, observed
 
 BREAKER_STATES: Final = {"closed": 0, "open": 2}
@@ -137,9 +137,22 @@ class _DurationCollector(Collector):
             labels=["http_request_method", "http_route", "http_response_status_code", "region"],
         )
         for (method, route, status), durations in list(self._counts.durations.items()):
-            total, buckets = 0, []
-            for bound, count in zip((*DURATION_BOUNDS_S, "+Inf"), durations.counts, strict=True):
-                total += count
-                buckets.append((str(bound), total))
-            family.add_metric([method, route, str(status), self._region], buckets, durations.sum_s)
+            _add(family, [method, route, str(status), self._region], durations)
         yield family
+        calls = HistogramMetricFamily(
+            "rpc_server_duration_seconds",
+            "Duration of gRPC calls",
+            labels=["rpc_service", "rpc_method", "rpc_grpc_status_code", "region"],
+        )
+        for (path, code), durations in list(self._counts.calls.items()):
+            _, service, method = path.split("/")
+            _add(calls, [service, method, str(code), self._region], durations)
+        yield calls
+
+
+def _add(family: HistogramMetricFamily, labels: list[str], durations: Durations) -> None:
+    total, buckets = 0, []
+    for bound, count in zip((*DURATION_BOUNDS_S, "+Inf"), durations.counts, strict=True):
+        total += count
+        buckets.append((str(bound), total))
+    family.add_metric(labels, buckets, durations.sum_s)

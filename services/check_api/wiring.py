@@ -9,12 +9,14 @@ from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from services.check_api.app import NodeOptions
 from services.check_api.authorize import AuthorizeOptions
 from services.check_api.headers import HeaderMode, LegacyReset
-from services.settings import RegionSettings, url_of
+from services.rls.served_config import ServedConfig
+from services.rls.serving import FrontOptions, Tls
+from services.settings import RegionSettings
 
 
 def node_name(settings: RegionSettings, node: int) -> str:
-    """The name of node ``node`` (from 1) of a region: stable over restarts."""
-    return f"{settings.name}-{node}"
+    """The name of node ``node`` (from 1) of a region, the same after a restart."""
+    return settings.check_api.name or f"{settings.name}-{node}"
 
 
 def build_store(settings: RegionSettings) -> RedisClusterStore:
@@ -41,7 +43,7 @@ def build_limiter(settings: RegionSettings, node: int, store: RedisClusterStore)
         settings.state_dir,
         settings.times(),
         node=node_name(settings, node),
-        address=url_of(check_api.host, check_api.port(node)),
+        address=check_api.address_of(node),
         deadline_s=check_api.deadline_ms / 1000,
     )
 
@@ -56,4 +58,30 @@ def node_options(settings: RegionSettings, node: int) -> NodeOptions:
         headers=HeaderMode(check_api.headers),
         legacy_reset=LegacyReset(check_api.legacy_reset),
         authorize=AuthorizeOptions(**check_api.authorize.model_dump()),
+        rls_headers=HeaderMode(settings.grpc.headers),
+        rls_metadata=settings.grpc.dynamic_metadata,
+    )
+
+
+def envoy_config(settings: RegionSettings, limiter: Limiter) -> ServedConfig | None:
+    """What gives ``limiter`` the configuration of envoyproxy/ratelimit that ``settings`` name; not loaded yet."""
+    grpc = settings.grpc
+    if grpc.envoy_config is None:
+        return None
+    return ServedConfig(grpc.envoy_config, limiter.give_rules, like_envoy=grpc.like_envoy)
+
+
+def front_options(settings: RegionSettings, node: int) -> FrontOptions | None:
+    """Where node ``node`` answers gRPC; None: nowhere."""
+    grpc = settings.grpc
+    port = grpc.port(node)
+    if port is None:
+        return None
+    tls = Tls(grpc.certificate, grpc.key, grpc.client_ca) if grpc.certificate and grpc.key else None
+    return FrontOptions(
+        host=grpc.host,
+        port=port,
+        server=grpc.server,
+        token=grpc.token.get_secret_value() if grpc.token else None,
+        tls=tls,
     )

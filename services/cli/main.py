@@ -41,8 +41,10 @@ COMMANDS = {
     "status": _Lazy("services.cli.status", "How regions, leader and shares are doing."),
     "check": _Lazy("services.cli.check", "Ask a node whether something may happen now."),
     "load": _Lazy("services.cli.load", "Send checks to the regions and watch the global bound."),
+    "rehearse": _Lazy("services.cli.rehearse", "What a rule set would have denied in an access log."),
     "local": _Lazy("infra.local.cli", "The whole system on this machine: up, down, cut, heal, slow, logs."),
     "region": _Lazy("infra.region.cli", "Run one region from one file."),
+    "simulate": _Lazy("services.cli.simulate", "What a limit will do in a geography, before deploying it."),
     "dev": _Lazy("services.cli.dev", "All regions in one process, without Redis and Kafka."),
     "config": _Lazy("services.cli.config", "Check and show the settings of a process."),
 }

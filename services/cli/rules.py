@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from services.cli.control import HELP, NoAnswer, Refused, end_refused, open_control
+from services.cli.import_rules import app as import_app
 from services.cli.output import fail, print_faults, print_json, say, stdout
+
+if TYPE_CHECKING:
+    from regional_limiter.model.rule import RuleSet
 
 _HELP = "Apply, check, list and export rules."
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=_HELP)
+app.add_typer(import_app, name="import")
 
 _ControlOption = typer.Option(None, "--control", help=HELP)
 _JsonOption = typer.Option(False, "--json", help="Print JSON.")
@@ -31,8 +36,8 @@ def apply(
     as_json: bool = _JsonOption,
 ) -> None:
     """Make FILE the rules of its domain: accepted whole, or refused with every fault."""
-    text = _read(file)
-    rule_set = _parsed(file, text)
+    text = read_file(file)
+    rule_set = parsed(file, text)
     if dry_run:
         say(f"{file}: would be applied to domain {rule_set.domain} ({len(rule_set.rules)} rules); nothing sent")
         return
@@ -65,7 +70,7 @@ def validate(file: str = _FileArgument, as_json: bool = _JsonOption) -> None:
     from regional_limiter.rules import describe, parse
 
     try:
-        rule_set = parse(_read(file))
+        rule_set = parse(read_file(file))
     except InvalidRules as error:
         if as_json:
             faults = [{"field": fault.place, "problem": fault.problem} for fault in error.faults]
@@ -156,7 +161,8 @@ def _get(control: str | None, path: str, **options: Any) -> dict[str, Any]:
     return body
 
 
-def _read(file: str) -> bytes:
+def read_file(file: str) -> bytes:
+    """A rule set's text; - is stdin.  Ends the process if there is none."""
     try:
         text = sys.stdin.buffer.read(_FILE_BYTES_MOST) if file == "-" else Path(file).read_bytes()
     except OSError as error:
@@ -166,7 +172,8 @@ def _read(file: str) -> bytes:
     return text
 
 
-def _parsed(file: str, text: bytes) -> Any:
+def parsed(file: str, text: bytes) -> RuleSet:
+    """The rule set that ``text`` writes.  Ends the process with every fault if it is none."""
     from regional_limiter.model.errors import InvalidRules
     from regional_limiter.rules import parse
 

@@ -25,9 +25,11 @@ PURE_ROOMS = (
     "regional_limiter/engine.py",
     "regional_limiter/fallback.py",
     "regional_limiter/plan.py",
+    "regional_limiter/together.py",
     "regional_limiter/denials.py",
     "regional_limiter/soft.py",
     "regional_limiter/usage.py",
+    "regional_limiter/sub_buckets.py",
     "regional_limiter/token_lease_table.py",
     "regional_limiter/store/base.py",
     "regional_limiter/store/breaker.py",
@@ -46,6 +48,11 @@ PURE_ROOMS = (
     "services/check_api/headers.py",
     "services/check_api/heads.py",
     "services/check_api/replies.py",
+    "services/rls/envoy_config.py",
+    "services/rls/messages.py",
+    "services/rls/naming.py",
+    "services/rls/wire.py",
+    "services/rls/protojson.py",
     "services/granted.py",
     "services/picture.py",
     "services/health.py",
@@ -53,10 +60,27 @@ PURE_ROOMS = (
     "services/dashboard/history.py",
     "services/dashboard/rules.py",
     "services/control_api/totals.py",
+    "infra/region/units.py",
     "services/check_api/authorize.py",
     "clients/python/apportion/addresses.py",
+    "clients/python/apportion/texts.py",
+    "clients/python/apportion/web.py",
     "infra/local/hints.py",
+    "services/simulator/measure.py",
+    "services/simulator/page.py",
+    "services/simulator/report.py",
+    "services/rehearsal/formats",
+    "services/rehearsal/attributes.py",
+    "services/rehearsal/order.py",
+    "services/rehearsal/replay.py",
+    "services/rehearsal/tally.py",
+    "services/rehearsal/rehearsal.py",
+    "services/rehearsal/report.py",
+    "services/rehearsal/page.py",
 )
+SIMULATED_ROOMS = ("global_sync/simulation", "services/simulator")
+"""No I/O and no real clock either: chance comes from a seed, and the event loop is the room's own."""
+
 IMPURE_MODULES = {
     "time", "random", "asyncio", "redis", "aiokafka", "socket", "os", "subprocess", "threading",
     "secrets", "fastapi", "httpx", "uvicorn", "structlog", "tenacity",
@@ -106,10 +130,21 @@ def _says_pure(path: Path) -> bool:
 
 
 def test_whoever_calls_itself_pure_is_held_to_it() -> None:
-    held = {path for room in PURE_ROOMS for path in _files(room)}
+    held = {path for room in (*PURE_ROOMS, *SIMULATED_ROOMS) for path in _files(room)}
     said = {path for package in FORBIDDEN_BY_PACKAGE for path in _files(package) if _says_pure(path)}
     assert ROOT / "regional_limiter/engine.py" in said
     assert sorted(str(path.relative_to(ROOT)) for path in said - held) == []
+
+
+@pytest.mark.parametrize("room", SIMULATED_ROOMS)
+def test_simulated_rooms_touch_no_clock_no_network_no_environment(room: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in _files(room)
+        for name in _imports(path)
+        if name.split(".")[0] in IMPURE_MODULES - {"random", "asyncio"}
+    ]
+    assert wrong == []
 
 
 def test_the_test_would_see_a_wrong_import(tmp_path: Path) -> None:

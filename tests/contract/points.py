@@ -14,7 +14,7 @@ import redis
 
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
-from regional_limiter.model.errors import OtherRequest
+from regional_limiter.model.errors import OtherRequest, StoreUnavailable
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
 from regional_limiter.store.base import BucketCall, Collected, NodeBeat, ReturnedLease, TokenLease, TouchReply
@@ -44,7 +44,7 @@ local function state(key)
   return heads .. table.concat(slots)
 end
 
-redis.register_function('test_sweep', function(keys, args)
+local function sweep(keys, args)
   local reply = {}
   for _, key in ipairs(redis.call('KEYS', '*')) do
     local time = redis.call('PEXPIRETIME', key)
@@ -57,7 +57,9 @@ redis.register_function('test_sweep', function(keys, args)
     end
   end
   return reply
-end)
+end
+
+redis.register_function{function_name = 'test_sweep', callback = sweep, flags = {'allow-cross-slot-keys'}}
 """
 
 
@@ -85,14 +87,17 @@ class Point(Protocol):
 
 
 OTHER_REQUEST = "other request"
+NOT_ANSWERED = "not answered"
 
 
-def told(point: Point, name: str, *arguments: object) -> object:
-    """What ``point`` returns, or OTHER_REQUEST for a request's id that was another one's."""
+def told(point: object, name: str, *arguments: object) -> object:
+    """What ``point`` returns, OTHER_REQUEST for a request's id that was another one's, NOT_ANSWERED by a store."""
     try:
         return getattr(point, name)(*arguments)
     except OtherRequest:
         return OTHER_REQUEST
+    except StoreUnavailable:
+        return NOT_ANSWERED
 
 
 class RequestIds:

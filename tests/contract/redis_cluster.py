@@ -14,6 +14,8 @@ from pathlib import Path
 
 import redis
 
+from tests.contract.redis_user import SERVER_ARGUMENTS
+
 NODE_TIMEOUT_MS = 1000
 PORTS = range(22000, 22100)
 BUS_ABOVE = 100
@@ -112,7 +114,7 @@ class RedisCluster:
             "enable-debug-command": "local",
             "logfile": directory / "log",
         }
-        command = [binary]
+        command = [binary, *SERVER_ARGUMENTS]
         for name, value in settings.items():
             command += [f"--{name}", str(value)]
         self._processes[port] = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -13,6 +13,7 @@ from types import TracebackType
 import redis
 
 from regional_limiter.store.library import Encoded, Library
+from tests.contract.redis_user import SERVER_ARGUMENTS
 
 PORTS = range(21000, 21050)
 BUS_ABOVE = 50
@@ -59,7 +60,7 @@ class RedisServer:
             "maxmemory-policy": "noeviction",
             "logfile": self._directory / "log",
         }
-        command = [binary]
+        command = [binary, *SERVER_ARGUMENTS]
         for name, value in settings.items():
             command += [f"--{name}", str(value)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -14,10 +14,11 @@ from regional_limiter.limiter import Limiter
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from tests.contract.redis_cluster import RedisCluster, eventually
+from tests.contract.redis_user import as_node
 from tests.unit.limiter_store import blob_of, check, rule, running
 
 TIMES = ProtocolTimes()
-PATIENT = StoreOptions(deadline_ms=500, whole_deadline_ms=1000, calm_deadline_ms=1000)
+PATIENT = as_node(StoreOptions(deadline_ms=500, whole_deadline_ms=1000, calm_deadline_ms=1000))
 CHECKS = 4000
 
 

@@ -21,10 +21,11 @@ from regional_limiter.store.base import BucketCall
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from regional_limiter.store.topology import hash_slot_of
 from tests.contract.redis_cluster import RedisCluster, eventually
+from tests.contract.redis_user import as_node
 from tests.unit.limiter_store import blob_of, check, rule, running
 
 TIMES = ProtocolTimes()
-LOCAL_SYSTEM = StoreOptions(deadline_ms=25, whole_deadline_ms=40)
+LOCAL_SYSTEM = as_node(StoreOptions(deadline_ms=25, whole_deadline_ms=40))
 BUSY_MACHINE_S = 0.15
 """An answer is due within 50 ms; so much is granted to a machine that runs many other tests."""
 
@@ -244,3 +245,39 @@ async def test_a_listing_drops_a_dead_primary_only_when_its_replica_has_taken_ov
         assert len(points) == 3
     finally:
         await store.close()
+
+
+async def test_a_dead_shard_takes_its_part_of_a_split_key_with_it_until_its_replica_serves(
+    cluster: RedisCluster, tmp_path: Path
+) -> None:
+    store = RedisClusterStore(cluster.addresses[:3], TIMES, LOCAL_SYSTEM)
+    window = {"algorithm": "fixed_window", "limit": 3000, "window": "1d", "split": 3}
+    rules = blob_of({"id": "a", "match": {}, **window})
+    async with running(store, tmp_path, rules, times=TIMES, deadline_s=0.04) as limiter:
+        await store.cluster.known(5)
+        assert [(await limiter.check(check(cost=100))).allowed for _ in range(6)] == [True] * 6
+        await asyncio.sleep(0.3)  # replicas have it
+        victim = cluster.ports[0]
+        cluster.kill(victim)
+        await eventually("its silence is known", lambda: _is_down(store, victim), 5)
+        told = [await limiter.check(check(cost=100)) for _ in range(20)]
+        # 2,000 of 3,000 are elsewhere, where 400 were charged; the rest is not made up for locally.
+        assert [answer.allowed for answer in told] == [True] * 16 + [False] * 4
+        assert {answer.degraded for answer in told[:16]} == {False}
+        assert {answer.degraded for answer in told[16:]} == {True}
+        await role_is(cluster, cluster.ports[cluster.primaries], "master")
+        allowed = 0
+
+        async def spent() -> bool:
+            nonlocal allowed
+            answer = await limiter.check(check(cost=100))
+            allowed += answer.allowed
+            return not answer.allowed and not answer.degraded
+
+        await eventually("the last third is spent", spent, 20)
+    await store.close()
+    assert allowed == 8
+
+
+async def _is_down(store: RedisClusterStore, port: int) -> bool:
+    return store.breaker_open(f"127.0.0.1:{port}/x")

@@ -26,10 +26,11 @@ from regional_limiter.store.base import BucketCall
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from regional_limiter.store.topology import hash_slot_of
 from tests.contract.redis_cluster import RedisCluster, eventually
+from tests.contract.redis_user import as_node
 from tests.unit.limiter_store import blob_of, check, rule, running
 
 TIMES = ProtocolTimes()
-PATIENT = StoreOptions(deadline_ms=25, whole_deadline_ms=40)
+PATIENT = as_node(StoreOptions(deadline_ms=25, whole_deadline_ms=40))
 SLOW = Rate(1, 86_400_000)
 
 pytestmark = pytest.mark.timeout(60)

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,7 +19,7 @@ from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import RuleTotals
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from tests.contract.redis_cluster import RedisCluster
-from tests.unit.check_api.test_process import free_port
+from tests.contract.region_processes import Region
 
 CAPACITY = 100_000
 RULES = {
@@ -40,72 +35,6 @@ LOADED_S = 1.0
 """Between two restarts."""
 
 pytestmark = pytest.mark.timeout(120)
-
-
-class Region:
-    """A region's file, and its two node processes."""
-
-    def __init__(self, directory: Path, cluster: RedisCluster) -> None:
-        self._directory = directory
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        ports = [free_port(), free_port()]
-        self.urls = {number: f"http://127.0.0.1:{port}" for number, port in enumerate(ports, 1)}
-        blob = {"version": 1, "sets": {"default": {"version": 1, "document": RULES}}}
-        for number in self.urls:
-            own = directory / "state" / f"node-us-east-{number}"
-            own.mkdir(parents=True)
-            (own / "rules.json").write_text(json.dumps(blob))
-        (directory / "secret").write_text("a secret of thirty-two bytes, or so")
-        self._config = directory / "region.toml"
-        self._config.write_text(
-            f"""
-            name = "us-east"
-            state_dir = "{directory}/state"
-            key_secret_file = "{directory}/secret"
-            redis.servers = {json.dumps(cluster.addresses[:3])}
-            kafka.bootstrap = "127.0.0.1:{free_port()}"
-            check_api.ports = {json.dumps(ports)}
-            check_api.store_deadline_ms = 500
-            check_api.deadline_ms = 1000
-            sync.port = {free_port()}
-            """
-        )
-
-    async def start(self, number: int) -> None:
-        """Until it says that it is ready: whoever is refused meanwhile has another node."""
-        command = [sys.executable, "-m", "services.check_api", "--config", str(self._config), "--node", str(number)]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("APPORTION_")}
-        with (self._directory / f"log-{number}").open("ab") as log:
-            process = subprocess.Popen(command, env=environment, stderr=log)  # noqa: ASYNC220 - begins at once
-        self._processes[number] = process
-        async with asyncio.timeout(40), httpx.AsyncClient(trust_env=False, timeout=10) as client:
-            while True:
-                assert process.poll() is None, self.log(number)
-                try:
-                    ready = await client.get(f"{self.urls[number]}/readyz")
-                except httpx.ConnectError:
-                    await asyncio.sleep(0.02)
-                    continue
-                assert ready.status_code == 200, (ready.text, self.log(number))
-                return
-
-    async def stop(self, number: int) -> None:
-        process = self._processes.pop(number)
-        process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, 30) == 0, self.log(number)
-
-    def log(self, number: int) -> str:
-        return (self._directory / f"log-{number}").read_text()
-
-    def said(self, number: int, event: str) -> list[dict[str, Any]]:
-        """What a node's processes have logged as ``event``."""
-        lines = [json.loads(line) for line in self.log(number).splitlines()]
-        return [line for line in lines if line["event"] == event]
-
-    def kill(self) -> None:
-        for process in self._processes.values():
-            process.kill()
-            process.wait()
 
 
 @dataclass
@@ -220,7 +149,7 @@ async def remaining(url: str, resource: str) -> int:
 async def test_nodes_that_are_restarted_in_turn_under_load_lose_no_answer_no_token_and_no_count(
     calm_cluster: RedisCluster, tmp_path: Path
 ) -> None:
-    region = Region(tmp_path, calm_cluster)
+    region = Region(tmp_path, calm_cluster.addresses[:3], RULES)
     store = RedisClusterStore(calm_cluster.addresses[:3], ProtocolTimes(), StoreOptions(1000, 1000, 1000))
     callers, beats = Callers(list(region.urls.values())), Beats(store)
     leased = 0

@@ -20,10 +20,11 @@ from regional_limiter.store.base import AgentStore, BucketCall, CheckStore, Node
 from regional_limiter.store.memory import MemoryStore
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from tests.contract.redis_server import RedisServer
+from tests.contract.redis_user import as_node
 
 # A gap that a busy test machine cannot fall into.
 TIMES = replace(ProtocolTimes(), gap_us=60_000_000)
-PATIENT = StoreOptions(deadline_ms=2000, whole_deadline_ms=4000, calm_deadline_ms=4000)
+PATIENT = as_node(StoreOptions(deadline_ms=2000, whole_deadline_ms=4000, calm_deadline_ms=4000))
 SLOW = Rate(1, 3_600_000)
 names = count()
 

@@ -17,9 +17,10 @@ from regional_limiter.store.base import BucketCall, NodeBeat, ReturnedLease, Rul
 from regional_limiter.store.memory import MemoryStore
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from tests.contract.redis_cluster import eventually
+from tests.contract.redis_user import as_node
 
 TIMES = ProtocolTimes()
-PATIENT = StoreOptions(deadline_ms=500, whole_deadline_ms=1000, calm_deadline_ms=1000)
+PATIENT = as_node(StoreOptions(deadline_ms=500, whole_deadline_ms=1000, calm_deadline_ms=1000))
 SLOW = Rate(1, 86_400_000)
 
 Store = MemoryStore | RedisClusterStore

@@ -26,8 +26,10 @@ name = "us-east"
 state_dir = "{tmp_path}/state of us-east"
 key_secret_file = "{tmp_path}/secret"
 [redis]
+username = "apportion"
 password = "a word, \\"quoted\\" \\\\ and spaced"
 [redis.own]
+admin_password = "another, \\"quoted\\" too"
 base_port = {BASE_PORT}
 [kafka]
 bootstrap = "127.0.0.1:{BASE_PORT + 40}"
@@ -97,9 +99,11 @@ def test_a_region_comes_up_survives_crashes_drains_and_leaves_nothing(region: Re
 
 
 def check_flags(region: Region) -> None:
-    password = region.settings.redis.password
-    assert password is not None
-    with redis.Redis(port=BASE_PORT, password=password.get_secret_value(), decode_responses=True) as client:
+    own = region.settings.redis.own
+    assert own is not None
+    assert own.admin_password is not None
+    password = own.admin_password.get_secret_value()
+    with redis.Redis(port=BASE_PORT, username="admin", password=password, decode_responses=True) as client:
         wanted = {
             "maxmemory-policy": "noeviction",
             "cluster-require-full-coverage": "no",
@@ -125,6 +129,29 @@ def start_node(region: Region) -> Process:
     process = region._start("node-1")
     wait_ready(region.processes, process, lambda: "listening" in region.processes.log_tail("node-1"), patience_s=20)
     return process
+
+
+def test_a_restart_takes_one_part_after_another_and_leaves_redis_alone(region: Region) -> None:
+    region.up()
+    before = {name: process.pid for name, process in region.processes.running().items()}
+    said: list[str] = []
+    region.restart(said.append)
+    after = {name: process.pid for name, process in region.processes.running().items()}
+    assert said == ["restarting node-1", "restarting node-2", "restarting sync"]
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"node-1", "node-2", "sync"}
+    assert after.keys() == before.keys()
+
+
+def test_a_part_that_does_not_end_stops_the_restart(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
+    region.up()
+    monkeypatch.setattr("infra.region.region.DRAIN_S", 0.3)
+    (region.settings.state_dir / "stubborn").touch()
+    before = {name: process.pid for name, process in region.processes.running().items()}
+    with pytest.raises(StartFailed, match="node-1 did not end within"):
+        region.restart()
+    assert {name: process.pid for name, process in region.processes.running().items()} == before
+    (region.settings.state_dir / "stubborn").unlink()
 
 
 def test_a_stranger_on_a_port_is_named_and_left_alone(region: Region) -> None:

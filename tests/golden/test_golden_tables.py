@@ -14,6 +14,7 @@ from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall, Sharing
 from tests.contract.points import OTHER_REQUEST, Point, PythonPoint, RedisPoint, told
 from tests.contract.redis_server import RedisServer
+from tests.contract.split_point import SplitPoint
 
 START_MS = 20_000 * 86_400_000
 TABLES = sorted(Path(__file__).parent.glob("*.yaml"))
@@ -76,11 +77,14 @@ def call_of(name: str, key: str, limit: dict[str, Any], cost: int, holder: str) 
         queue=limit.get("queue", False),
         lease_ms=limit.get("lease"),
         holder=holder,
+        split=limit.get("split", 1),
         calendar=CalendarWindow(CalendarUnit(calendar[0]), calendar[1]) if calendar else None,
     )
 
 
-def take(point: Point, case: dict[str, Any], step: dict[str, Any], at: float, limits: dict[str, Any]) -> list[Any]:
+def take(
+    point: Point | SplitPoint, case: dict[str, Any], step: dict[str, Any], at: float, limits: dict[str, Any]
+) -> list[Any]:
     """One step at one time: whether each of its checks was allowed, and the last one's verdicts."""
     start = case.get("start")
     start_ms = START_MS if start is None else round(start.timestamp() * 1000)
@@ -107,9 +111,11 @@ def letter_of(answer: Any) -> str:
 
 
 @pytest.mark.parametrize(("case", "kind"), CASES)
-def test_golden(point: Point, case: dict[str, Any], kind: Algorithm | None) -> None:
+def test_golden(point: Point | SplitPoint, case: dict[str, Any], kind: Algorithm | None) -> None:
     every = {} if kind is None else {"algorithm": kind}
     limits = case.get("limits") or {"rule": case["limit"] | every}
+    if any("split" in limit for limit in limits.values()):
+        point = SplitPoint(point)
     for number, step in enumerate(case["steps"]):
         assert set(step) <= KNOWN, f"step {number}: {set(step) - KNOWN}"
         if "limit" in step:
@@ -137,6 +143,7 @@ def test_every_table_has_cases() -> None:
         "several_rules",
         "sliding_window_counter",
         "sliding_window_log",
+        "split",
         "token_bucket",
     }
     assert len(CASES) >= 40

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from global_sync.protocol.ledger import domain_of
+from global_sync.simulation.clock import Clock
 from regional_limiter.model.decision import ShareKind
 from regional_limiter.model.enforcement import Enforcement, Write, WriteReply
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
@@ -29,26 +30,6 @@ def ticks(patience: int = 1400, lease_life: int = 0) -> ProtocolTimes:
         drift_ppm=4000,
         token_lease_us=lease_life,
     )
-
-
-class Clock:
-    """An integer clock of piecewise constant rate 1 + ppm / 1,000,000."""
-
-    def __init__(self, start: int, ppm: int = 0) -> None:
-        self.ppm = ppm
-        self._true, self._shown = 0, start * MILLION
-
-    def read(self, true: int) -> int:
-        return self._raw(true) // MILLION
-
-    def _raw(self, true: int) -> int:
-        return self._shown + (true - self._true) * (MILLION + self.ppm)
-
-    def set_rate(self, true: int, ppm: int) -> None:
-        self._shown, self._true, self.ppm = self._raw(true), true, ppm
-
-    def step(self, true: int, by: int) -> None:
-        self._shown, self._true = self._raw(true) + by * MILLION, true
 
 
 @dataclass

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from services.check_api.wiring import node_name
 from services.settings import HubSettings, InvalidSettings, RegionSettings, load_hub, load_region
 
 REGION = """
@@ -199,6 +200,37 @@ def test_what_forward_auth_cannot_go_by_is_named(tmp_path: Path, line: str, name
     with pytest.raises(InvalidSettings, match=r"check_api\.authorize") as refused:
         region(tmp_path, REGION.replace("[sync]", f"[check_api.authorize]\n{line}\n[sync]"))
     assert named in str(refused.value)
+
+
+def test_a_machine_whose_file_is_the_same_for_many_names_its_own_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APPORTION_CHECK_API__PORTS", "[8080]")
+    assert region(tmp_path).check_api.address_of(1) == "http://127.0.0.1:8080"
+    monkeypatch.setenv("APPORTION_CHECK_API__NAME", "us-east-7d9f-x2x9z")
+    monkeypatch.setenv("APPORTION_CHECK_API__ADDRESS", "http://10.1.2.3:8080")
+    settings = region(tmp_path)
+    assert node_name(settings, 1) == "us-east-7d9f-x2x9z"
+    assert settings.check_api.address_of(1) == "http://10.1.2.3:8080"
+    assert settings.check_api.urls() == ["http://127.0.0.1:8080"]
+
+
+@pytest.mark.parametrize(("field", "value"), [("name", "a"), ("address", "http://10.1.2.3:80")])
+def test_two_nodes_have_no_name_or_address_in_common(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, value: str
+) -> None:
+    monkeypatch.setenv(f"APPORTION_CHECK_API__{field.upper()}", value)
+    with pytest.raises(InvalidSettings, match=f"check_api: {field} is one node's"):
+        region(tmp_path)
+
+
+def test_the_user_of_the_nodes_is_not_the_one_who_forms_the_cluster(tmp_path: Path) -> None:
+    own = '[redis.own]\nadmin_password = "a word of 16 letters"'
+    with pytest.raises(InvalidSettings, match=r"redis: own\.admin_password needs a username and a password"):
+        region(tmp_path, REGION.replace("[redis.own]", own))
+    users = f'[redis]\nusername = "admin"\npassword = "x"\n{own}'
+    with pytest.raises(InvalidSettings, match="redis: username must not be admin"):
+        region(tmp_path, REGION.replace("[redis.own]", users))
 
 
 def test_a_file_that_is_not_toml_or_not_there_is_told_as_such(tmp_path: Path) -> None:

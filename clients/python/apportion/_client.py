@@ -5,29 +5,63 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Self
 
 import httpx
 
+from apportion._batching import AsyncBatcher, Batcher
 from apportion._leases import AsyncLease, Lease
 from apportion._types import Answer, Check, InvalidRequest, NoAnswer, OnNoAnswer
 
 DEFAULT_TIMEOUT_S: Final = 0.1
+TRIES_MOST: Final = 5
+_HANDED_ON: Final = (
+    "ratelimit-policy",
+    "ratelimit",
+    "ratelimit-soft",
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset",
+    "retry-after",
+)
 
 _Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What both clients take; :class:`Client` says what each means."""
+
+    timeout_s: float
+    on_no_answer: OnNoAnswer
+    domain: str
+    token: str | None
+    tries: int
+    batching: bool
 
 
 class _Base:
     """``url``: a node, or the balancer in front of the region's nodes."""
 
-    def __init__(self, url: str, token: str | None, domain: str, on_no_answer: OnNoAnswer) -> None:
-        if on_no_answer not in ("allow", "deny", "raise"):
+    def __init__(self, url: str, options: Options) -> None:
+        if options.on_no_answer not in ("allow", "deny", "raise"):
             raise ValueError("on_no_answer must be allow, deny or raise")
+        if not 1 <= options.tries <= TRIES_MOST:
+            raise ValueError(f"tries must be 1 to {TRIES_MOST}")
         self._url = url.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._domain = domain
-        self._on_no_answer = on_no_answer
+        self._headers = {"Authorization": f"Bearer {options.token}"} if options.token else {}
+        self._domain = options.domain
+        self._on_no_answer = options.on_no_answer
+        self._tries = options.tries
+        self._timeout_s = options.timeout_s
+
+    def _repeatable(self, check: Check) -> Check:
+        """The same check with an id, if this client may send it again."""
+        if self._tries == 1 or check.request_id is not None or check.cost == 0:
+            return check
+        return replace(check, request_id=secrets.token_hex(16))
 
     def _body(
         self,
@@ -68,6 +102,12 @@ class _Base:
             raise NoAnswer("the answer does not fit the batch")
         return [self._item(item if isinstance(item, dict) else {}) for item in items]
 
+    def _batched(self, said: Answer | InvalidRequest) -> Answer:
+        """The answer to a check that went out with others.  Raises InvalidRequest."""
+        if isinstance(said, InvalidRequest):
+            raise said
+        return said
+
     def _item(self, item: _Json) -> Answer | InvalidRequest:
         problem = item.get("error")
         try:
@@ -101,6 +141,7 @@ def _read(response: httpx.Response) -> _Json:
     known: _Json = document if isinstance(document, dict) else {}
     status = response.status_code
     if status == 200 and known:
+        known["headers"] = tuple((name, value) for name, value in response.headers.items() if name in _HANDED_ON)
         return known
     # 408 and 429 come from what stands between; they are no verdict on the request.
     if 400 <= status < 500 and status not in (408, 429):
@@ -123,6 +164,7 @@ def _answer(document: _Json) -> Answer:
         wait_ms=document.get("wait_ms") or 0,
         lease_id=document.get("lease_id") if document.get("lease_ms") else None,
         lease_ms=document.get("lease_ms"),
+        headers=document.get("headers", ()),
     )
 
 
@@ -139,7 +181,11 @@ class Client(_Base):
 
     ``timeout_s`` bounds each wait: for a connection, for sending, for each part of the answer.
     ``on_no_answer``: ``allow`` (default) lets traffic through while no node answers, ``deny`` is for what must
-    never run unlimited, such as logins; ``raise`` raises NoAnswer.  Nothing is sent twice.
+    never run unlimited, such as logins; ``raise`` raises NoAnswer.
+    ``tries``: how often a request is sent at most while no answer comes, each time at once.  1 (default): nothing
+    is sent twice.  With more a check gets an id that stays the same over its tries, so that it is charged once; a
+    node asks its store about every such check, also of a hot key.
+    ``batching``: checks that are asked for at the same time go out in one request.
     """
 
     def __init__(
@@ -150,9 +196,12 @@ class Client(_Base):
         on_no_answer: OnNoAnswer = "allow",
         domain: str = "default",
         token: str | None = None,
+        tries: int = 1,
+        batching: bool = False,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        super().__init__(url, token, domain, on_no_answer)
+        super().__init__(url, Options(timeout_s, on_no_answer, domain, token, tries, batching))
+        self._batcher = Batcher(self.check_batch) if batching else None
         self._http = httpx.Client(timeout=timeout_s, headers=self._headers, transport=transport, trust_env=False)
 
     def check(
@@ -165,9 +214,16 @@ class Client(_Base):
         request_id: str | None = None,
     ) -> Answer:
         """May this happen now?  Charges ``cost`` when it may.  Raises InvalidRequest."""
-        body = self._body(client_key, resource, cost, attributes, request_id)
+        check = self._repeatable(Check(client_key, resource, cost, attributes, request_id))
+        if self._batcher is not None:
+            try:
+                return self._batched(self._batcher.ask(check, self._timeout_s * self._tries))
+            except NoAnswer as cause:
+                return self._missing(cause)
+        body = self._body(client_key, resource, cost, attributes, check.request_id)
+        may_repeat = check.request_id is not None or cost == 0
         try:
-            return _answer(self._send("POST", "/v1/check", json=body))
+            return _answer(self._send("POST", "/v1/check", may_repeat, json=body))
         except NoAnswer as cause:
             return self._missing(cause)
 
@@ -177,15 +233,19 @@ class Client(_Base):
         A check that is wrong has InvalidRequest in its place and costs the others nothing.  Raises InvalidRequest
         when the batch itself is refused.
         """
+        checks = [self._repeatable(check) for check in checks]
         try:
-            return self._answers(self._send("POST", "/v1/check:batch", json=self._batch(checks)), checks)
+            document = self._send("POST", "/v1/check:batch", self._tries > 1, json=self._batch(checks))
+            return self._answers(document, checks)
         except NoAnswer as cause:
             return [self._missing(cause) for _ in checks]
 
     def peek(self, client_key: str, resource: str, *, attributes: Mapping[str, str] | None = None) -> Answer:
         """What is left, without taking any of it.  Raises InvalidRequest."""
         try:
-            return _answer(self._send("GET", "/v1/peek", params=self._query(client_key, resource, attributes)))
+            return _answer(
+                self._send("GET", "/v1/peek", True, params=self._query(client_key, resource, attributes))
+            )
         except NoAnswer as cause:
             return self._missing(cause)
 
@@ -199,7 +259,8 @@ class Client(_Base):
         request_id: str | None = None,
     ) -> None:
         """Give back what a check took.  Raises InvalidRequest, and NoAnswer: it may or may not have happened."""
-        self._send("POST", "/v1/refund", json=self._body(client_key, resource, cost, attributes, request_id))
+        body = self._body(client_key, resource, cost, attributes, request_id)
+        self._send("POST", "/v1/refund", request_id is not None, json=body)
 
     def acquire(
         self,
@@ -217,12 +278,20 @@ class Client(_Base):
         """
         lease = self._lease(client_key, resource, attributes, lease_id)
         try:
-            answer = _answer(self._send("POST", "/v1/acquire", json={**lease, "cost": cost}))
+            answer = _answer(self._send("POST", "/v1/acquire", True, json={**lease, "cost": cost}))
         except NoAnswer as cause:
             answer = self._missing(cause)
         return Lease(answer, lease, self._send)
 
-    def _send(self, method: str, path: str, **content: Any) -> _Json:
+    def _send(self, method: str, path: str, may_repeat: bool, **content: Any) -> _Json:
+        for _ in range(self._tries - 1 if may_repeat else 0):
+            try:
+                return self._send_once(method, path, content)
+            except NoAnswer:
+                continue
+        return self._send_once(method, path, content)
+
+    def _send_once(self, method: str, path: str, content: Mapping[str, Any]) -> _Json:
         try:
             return _read(self._http.request(method, self._url + path, **content))
         except httpx.HTTPError as error:
@@ -243,7 +312,7 @@ class Client(_Base):
 
 
 class AsyncClient(_Base):
-    """:class:`Client` with ``await``.  ``timeout_s`` bounds the whole request."""
+    """:class:`Client` with ``await``.  ``timeout_s`` bounds the whole request, or each try of it."""
 
     def __init__(
         self,
@@ -253,10 +322,12 @@ class AsyncClient(_Base):
         on_no_answer: OnNoAnswer = "allow",
         domain: str = "default",
         token: str | None = None,
+        tries: int = 1,
+        batching: bool = False,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        super().__init__(url, token, domain, on_no_answer)
-        self._timeout_s = timeout_s
+        super().__init__(url, Options(timeout_s, on_no_answer, domain, token, tries, batching))
+        self._batcher = AsyncBatcher(self.check_batch) if batching else None
         self._http = httpx.AsyncClient(
             timeout=timeout_s, headers=self._headers, transport=transport, trust_env=False
         )
@@ -271,9 +342,16 @@ class AsyncClient(_Base):
         request_id: str | None = None,
     ) -> Answer:
         """May this happen now?  Charges ``cost`` when it may.  Raises InvalidRequest."""
-        body = self._body(client_key, resource, cost, attributes, request_id)
+        check = self._repeatable(Check(client_key, resource, cost, attributes, request_id))
+        if self._batcher is not None:
+            try:
+                return self._batched(await self._batcher.ask(check))
+            except NoAnswer as cause:
+                return self._missing(cause)
+        body = self._body(client_key, resource, cost, attributes, check.request_id)
+        may_repeat = check.request_id is not None or cost == 0
         try:
-            return _answer(await self._send("POST", "/v1/check", json=body))
+            return _answer(await self._send("POST", "/v1/check", may_repeat, json=body))
         except NoAnswer as cause:
             return self._missing(cause)
 
@@ -283,8 +361,10 @@ class AsyncClient(_Base):
         A check that is wrong has InvalidRequest in its place and costs the others nothing.  Raises InvalidRequest
         when the batch itself is refused.
         """
+        checks = [self._repeatable(check) for check in checks]
         try:
-            return self._answers(await self._send("POST", "/v1/check:batch", json=self._batch(checks)), checks)
+            document = await self._send("POST", "/v1/check:batch", self._tries > 1, json=self._batch(checks))
+            return self._answers(document, checks)
         except NoAnswer as cause:
             return [self._missing(cause) for _ in checks]
 
@@ -292,7 +372,7 @@ class AsyncClient(_Base):
         """What is left, without taking any of it.  Raises InvalidRequest."""
         query = self._query(client_key, resource, attributes)
         try:
-            return _answer(await self._send("GET", "/v1/peek", params=query))
+            return _answer(await self._send("GET", "/v1/peek", True, params=query))
         except NoAnswer as cause:
             return self._missing(cause)
 
@@ -307,7 +387,7 @@ class AsyncClient(_Base):
     ) -> None:
         """Give back what a check took.  Raises InvalidRequest, and NoAnswer: it may or may not have happened."""
         body = self._body(client_key, resource, cost, attributes, request_id)
-        await self._send("POST", "/v1/refund", json=body)
+        await self._send("POST", "/v1/refund", request_id is not None, json=body)
 
     async def acquire(
         self,
@@ -325,12 +405,20 @@ class AsyncClient(_Base):
         """
         lease = self._lease(client_key, resource, attributes, lease_id)
         try:
-            answer = _answer(await self._send("POST", "/v1/acquire", json={**lease, "cost": cost}))
+            answer = _answer(await self._send("POST", "/v1/acquire", True, json={**lease, "cost": cost}))
         except NoAnswer as cause:
             answer = self._missing(cause)
         return AsyncLease(answer, lease, self._send)
 
-    async def _send(self, method: str, path: str, **content: Any) -> _Json:
+    async def _send(self, method: str, path: str, may_repeat: bool, **content: Any) -> _Json:
+        for _ in range(self._tries - 1 if may_repeat else 0):
+            try:
+                return await self._send_once(method, path, content)
+            except NoAnswer:
+                continue
+        return await self._send_once(method, path, content)
+
+    async def _send_once(self, method: str, path: str, content: Mapping[str, Any]) -> _Json:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return _read(await self._http.request(method, self._url + path, **content))

@@ -38,11 +38,11 @@ class Lease(_Base):
 
         Raises InvalidRequest, and NoAnswer: it may or may not have happened.
         """
-        return self._send("POST", "/v1/renew", json=self._lease).get("held") is True
+        return self._send("POST", "/v1/renew", True, json=self._lease).get("held") is True
 
     def release(self) -> bool:
         """Free the slots now; whether any were held.  Raises as :meth:`renew` does."""
-        released = self._send("POST", "/v1/release", json=self._lease).get("released") is True
+        released = self._send("POST", "/v1/release", True, json=self._lease).get("released") is True
         self._may_hold = False
         return released
 
@@ -69,11 +69,11 @@ class AsyncLease(_Base):
 
     async def renew(self) -> bool:
         """See :meth:`Lease.renew`."""
-        return (await self._send("POST", "/v1/renew", json=self._lease)).get("held") is True
+        return (await self._send("POST", "/v1/renew", True, json=self._lease)).get("held") is True
 
     async def release(self) -> bool:
         """See :meth:`Lease.release`."""
-        released = (await self._send("POST", "/v1/release", json=self._lease)).get("released") is True
+        released = (await self._send("POST", "/v1/release", True, json=self._lease)).get("released") is True
         self._may_hold = False
         return released
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 OnNoAnswer = Literal["allow", "deny", "raise"]
@@ -46,7 +46,8 @@ class Answer:
     waiting does not help.  ``decided`` False: nobody answered, and ``on_no_answer`` decided (``reason``
     ``no_answer``).  ``degraded``: answered without the region's store, or at the floor.  ``wait_ms``: how long a
     queue wants an allowed request to be held back.  ``lease_id``: under which name slots are held, for
-    ``lease_ms``; None: none are.
+    ``lease_ms``; None: none are.  ``headers``: the rate limit headers that came with it, to be handed on (a check
+    that went out in a batch has none).
     """
 
     allowed: bool
@@ -61,3 +62,4 @@ class Answer:
     wait_ms: int = 0
     lease_id: str | None = None
     lease_ms: int | None = None
+    headers: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)

@@ -174,11 +174,55 @@ def test_an_unknown_field_is_told_its_nearest_known_name() -> None:
     "field",
     [
         "home",
-        "split",
     ],
 )
 def test_a_field_that_is_not_built_is_refused_by_name_never_ignored(field: str) -> None:
     assert "not built yet" in rule_faults(bucket(**{field: 1}))[field]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"split": 0}, "split", "from 1 to 8"),
+        ({"split": 9}, "split", "from 1 to 8"),
+        ({"split": True}, "split", "whole number"),
+        ({"split": 4, "scope": "global"}, "split", "scope: region"),
+        ({"split": 4, "charge_denied": True}, "split", "charge_denied"),
+        ({"split": 4, "capacity": 3}, "capacity", "at least 4"),
+        (
+            {"split": 4, "algorithm": "concurrency", "limit": 9, "lease": "1s", "capacity": None, "refill": None},
+            "split",
+            "concurrency",
+        ),
+        ({"split": 4, "algorithm": "leaky_bucket", "leak": "1/s", "queue": True, "refill": None}, "split", "queue"),
+        ({"split": 8, "capacity": 5207, "refill": "1/day"}, "split", "exactly"),
+    ],
+)
+def test_what_cannot_be_split_is_told_why(fields: dict[str, object], field: str, words: str) -> None:
+    asked = {name: value for name, value in bucket(**fields).items() if value is not None}
+    assert words in rule_faults(asked, regions={"a": 1, "b": 1})[field]
+
+
+def test_the_largest_cost_of_a_split_rule_is_its_largest_part() -> None:
+    rule_set = parse_document({"rules": [bucket(capacity=10, refill="1/s", split=3)]})
+    (rule,) = rule_set.rules
+    assert rule.split == 3
+    described = describe(rule, rule_set, "us")
+    assert described["split"] == 3
+    assert described["here"] == {"capacity": 10, "largest_cost": 4}
+
+
+def test_an_override_keeps_every_part_above_nothing() -> None:
+    document = {
+        "rules": [bucket(capacity=10, refill="1/s", split=5)],
+        "overrides": [
+            {"rule": "r", "key": {"client_key": "few"}, "capacity": 4},
+            {"rule": "r", "key": {"client_key": "fewer"}, "multiply": 0.3},
+            {"rule": "r", "key": {"client_key": "enough"}, "capacity": 5},
+        ],
+    }
+    faults = faults_of(document)
+    assert set(faults) == {"overrides[0].capacity", "overrides[1].multiply"}
 
 
 @pytest.mark.parametrize(

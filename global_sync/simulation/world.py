@@ -1,0 +1,375 @@
+"""The simulated world: see the package's docstring for how it is used.  Time and chance come from the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from global_sync import codec
+from global_sync.agent import Agent
+from global_sync.leader import Leader
+from global_sync.protocol.invariants import Evidence
+from global_sync.protocol.messages import LeaseRecord, Mark, Record
+from global_sync.rulebook import PUT_SET, Proposal, encode_proposal
+from global_sync.simulation.bound import BoundChecker
+from global_sync.simulation.clock import Clock
+from global_sync.simulation.hub import Hub, SimTransport
+from global_sync.simulation.judge import Broken, Judge, in_force
+from global_sync.simulation.links import Law, Link
+from global_sync.simulation.node import Node
+from global_sync.simulation.process import Process
+from global_sync.simulation.redis import Copy, RegionRedis, RegionStore, Shard
+from global_sync.simulation.region import AgentProcess, LeaderProcess, Region
+from global_sync.simulation.scheduler import Scheduler
+from global_sync.simulation.traces import Trace
+from global_sync.transport.base import LOG, PROPOSALS, Message
+from regional_limiter.model.decision import Check, Verdict
+from regional_limiter.model.rule import Rate
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.rules import parse_document
+from regional_limiter.store.base import BucketCall, Sharing
+
+OFFER_TICK_US = 5_000
+WALL_CLOCK_US = 1_800_000_000_000_000
+"""What the clocks show at the beginning: windows and beats expect a time of this century."""
+LAG_US = 5_000
+"""Of replication between the copies of a shard."""
+NEAR = Law(200, 100)
+"""One way between a process and its region's Redis."""
+APPEND = Law(1_000, 1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One check as it was decided: ``admitted`` by every rule that it meets."""
+
+    at_us: int
+    region: str
+    cost: int
+    admitted: bool
+    calls: Sequence[BucketCall]
+    verdicts: Sequence[Verdict]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Tokens asked for in one region, and tokens admitted there."""
+
+    offered: int = 0
+    admitted: int = 0
+
+
+@dataclass(slots=True)
+class _Offer:
+    trace: Trace
+    check: Check
+    owed: float = 0.0
+    is_random: bool = False
+
+
+class World:
+    """``regions``: name -> one-way delay to the hub in us.  ``rules``: a rule set, as an operator would put it.
+
+    ``drift_ppm``: clocks run up to so much too fast or too slow (at most the protocol's).  ``nodes`` and ``shards``
+    a region.  ``judged_every_us``: how often the invariants are looked at beside every event that changes a share
+    (0: never).
+    """
+
+    def __init__(
+        self,
+        regions: Mapping[str, int],
+        rules: Mapping[str, object],
+        *,
+        seed: int = 0,
+        times: ProtocolTimes | None = None,
+        nodes: int = 2,
+        shards: int = 1,
+        drift_ppm: int = 0,
+        judged_every_us: int = 100_000,
+    ) -> None:
+        self.times = times or ProtocolTimes()
+        self.random = Random(seed)
+        self.scheduler = Scheduler()
+        self.hub = Hub(self.scheduler, self.random, APPEND)
+        self.hub.written = self._written
+        self.log: list[Record] = []
+        self.newest_epoch = 0
+        self.keys: dict[str, None] = {}
+        """Keys that a lease was ever recorded of, or a check met: those that are judged."""
+        self.failures: list[str] = []
+        self.bounds: dict[str, BoundChecker] = {}
+        self.tallies: dict[str, Tally] = {name: Tally() for name in regions}
+        self.watchers: list[Callable[[Decided], None]] = []
+        self._drift_ppm = drift_ppm
+        self._serial = 0
+        self._offers: dict[str, list[_Offer]] = {name: [] for name in regions}
+        self.judge = Judge(self)
+        self._judged_every_us = judged_every_us
+        self.regions = {name: self._region(name, delay, nodes, shards) for name, delay in regions.items()}
+        for rank, name in enumerate(regions):
+            self.start_agent(name)
+            self.start_candidate(name, rank)
+        self.put_rules(rules)
+        self.scheduler.later(0, self._offer_all)
+        if judged_every_us:
+            self.scheduler.later(judged_every_us, self._judge_again)
+
+    # ---- building
+
+    def _region(self, name: str, delay_us: int, nodes: int, shards: int) -> Region:
+        redis = RegionRedis(name, [self._shard(name, number) for number in range(shards)])
+        region = Region(name, Link.of(delay_us), redis, [])
+        region.nodes = [self._node(name, number, redis) for number in range(nodes)]
+        return region
+
+    def _shard(self, region: str, number: int) -> Shard:
+        return Shard(
+            [
+                Copy(f"{region}-{number}-{copy}:6379", self.times, self._clock(), self.scheduler, LAG_US)
+                for copy in range(2)
+            ]
+        )
+
+    def _node(self, region: str, number: int, redis: RegionRedis) -> Node:
+        name = f"{region}-node-{number}"
+        return Node(name, redis, self.scheduler, self.random, self.times, self._clock(), NEAR)
+
+    def _clock(self) -> Clock:
+        ppm = self.random.randint(-self._drift_ppm, self._drift_ppm) if self._drift_ppm else 0
+        clock = Clock(WALL_CLOCK_US)
+        clock.set_rate(self.now_us, ppm)
+        return clock
+
+    def _process(self, name: str) -> Process:
+        return Process(name, self.scheduler, self.random, self._clock(), self._failed)
+
+    def _failed(self, what: str) -> None:
+        self.failures.append(what)
+
+    def start_agent(self, region: str) -> AgentProcess:
+        """Another process with the region's agent: the first one, a standby, or the successor of a dead one."""
+        place = self.regions[region]
+        process = self._process(f"{region} agent")
+        store = RegionStore(place.redis, process, self.scheduler, self.random, NEAR)
+        store.wrote = self._look
+        transport = SimTransport(self.hub, process, place.link)
+        agent = Agent(region, store, transport, self.times, None, now_us=process.now_us, new_id=process.new_id)
+        running = AgentProcess(process, store, agent)
+        place.agents.append(running)
+        process.loop.spawn(agent.start())
+        return running
+
+    def start_candidate(self, region: str, rank: int, link: Link | None = None) -> LeaderProcess:
+        """Another process with a candidate leader; it may have a link of its own."""
+        place = self.regions[region]
+        process = self._process(f"{region} leader")
+        link = link or place.link
+        transport = SimTransport(self.hub, process, link)
+        leader = Leader(transport, self.times, rank, now_us=process.now_us, new_id=process.new_id)
+        running = LeaderProcess(process, leader, link)
+        place.candidates.append(running)
+        process.loop.spawn(leader.start())
+        return running
+
+    # ---- time
+
+    @property
+    def now_us(self) -> int:
+        """True time since the world began."""
+        return self.scheduler.now_us
+
+    def run_until(self, at_us: int) -> None:
+        """Let everything happen that is due until then."""
+        scheduler = self.scheduler
+        while (due := scheduler.next_at_us()) is not None and due <= at_us:
+            scheduler.step()
+        scheduler.now_us = max(scheduler.now_us, at_us)
+
+    def run(self, duration_us: int) -> None:
+        self.run_until(self.now_us + duration_us)
+
+    def settle(self, most_us: int = 0) -> None:
+        """Until there is a leader, the rules are with every node, the bases are done and every session lives."""
+        end_us = self.now_us + (most_us or 4 * self.times.consent_us + 20_000_000)
+        while not self.is_settled():
+            if self.now_us >= end_us:
+                raise RuntimeError("the world does not settle")
+            self.run(self.times.beat_us // 4)
+
+    def is_settled(self) -> bool:
+        for leader in self.newest_leaders():
+            side, now_us = leader.side, leader.process.now_us()
+            done = 0 < side.config_version == side.done_version
+            heard = all(side.live(name, now_us) and not side.free(name, now_us) for name in self.regions)
+            ready = all(node.ready and node.base_version > 0 for node in self.nodes())
+            if done and heard and ready and not side.waiting_for_bases():
+                return all(
+                    any(one.side.settled_base_version == 2 * side.config_version + 1 for one in region.agents)
+                    for region in self.regions.values()
+                )
+        return False
+
+    # ---- traffic
+
+    def offer(self, region: str, trace: Trace, check: Check | None = None, *, is_random: bool = False) -> None:
+        """From now on ``trace`` says how many tokens a second are asked for there, by checks like ``check``.
+
+        Evenly spaced, or with ``is_random`` by chance at that rate.
+        """
+        check = check or Check("default", {"client_key": "all"})
+        self._offers[region].append(_Offer(trace, check, is_random=is_random))
+
+    def stop_offers(self) -> None:
+        for offers in self._offers.values():
+            offers.clear()
+
+    def _offer_all(self) -> None:
+        for region, offers in self._offers.items():
+            for offer in offers:
+                asked = offer.trace(self.now_us) * OFFER_TICK_US / 1e6 / offer.check.cost
+                if offer.is_random:
+                    count = self._chance(asked)
+                else:
+                    offer.owed += asked
+                    count = int(offer.owed)
+                    offer.owed -= count
+                for _ in range(count):
+                    self.check(region, offer.check)
+        self.scheduler.later(OFFER_TICK_US, self._offer_all)
+
+    def _chance(self, mean: float) -> int:
+        """How many of many unlikely things happen, ``mean`` of them on average."""
+        count, left = 0, mean
+        while (left := left - self.random.expovariate(1.0)) > 0:
+            count += 1
+        return count
+
+    def check(self, region: str, check: Check) -> bool | None:
+        """One check in that region, now.  None: no node is running there."""
+        place, tally = self.regions[region], self.tallies[region]
+        node = place.next_node()
+        if node is None:
+            return None
+        admitted, calls, verdicts = node.check(check)
+        tally.offered += check.cost
+        if admitted:
+            tally.admitted += check.cost
+            for call, verdict in zip(calls, verdicts, strict=True):
+                if call.sharing is not Sharing.WHOLE and call.refill is not None:
+                    self._admit(call, call.refill, verdict)
+        if self.watchers:
+            decided = Decided(self.now_us, region, check.cost, admitted, calls, verdicts)
+            for watch in self.watchers:
+                watch(decided)
+        return admitted
+
+    def _admit(self, call: BucketCall, refill: Rate, verdict: Verdict) -> None:
+        bound = self.bounds.get(call.key)
+        if bound is None:
+            bound = self.bounds[call.key] = BoundChecker(call.capacity, refill)
+            self.keys[call.key] = None
+        if not verdict.degraded:
+            bound.admit(self.now_us, call.cost)
+
+    # ---- looking
+
+    def nodes(self) -> Iterator[Node]:
+        for region in self.regions.values():
+            yield from region.nodes
+
+    def agents(self) -> Iterator[AgentProcess]:
+        for region in self.regions.values():
+            yield from region.agents
+
+    def candidates(self) -> Iterator[LeaderProcess]:
+        for region in self.regions.values():
+            yield from region.candidates
+
+    def newest_leaders(self) -> list[LeaderProcess]:
+        """Those who lead by the newest valid MARK (one, or none)."""
+        return [one for one in self.candidates() if one.side.active and one.side.epoch == self.newest_epoch]
+
+    def shares(self, key: str) -> dict[str, int]:
+        """The share of ``key`` in force in each region now, out of 10,000."""
+        return {name: in_force(region.redis, region.nodes, key) for name, region in self.regions.items()}
+
+    def evidence(self) -> Iterable[tuple[str, Evidence]]:
+        """What the processes' own invariants have found."""
+        for agent in self.agents():
+            yield agent.process.name, agent.side.evidence
+        for candidate in self.candidates():
+            yield candidate.process.name, candidate.side.evidence
+
+    def problems(self) -> list[Broken]:
+        """What was broken so far: invariants, and the bound of the admitted checks."""
+        found = list(self.judge.broken.values())
+        for key, bound in self.bounds.items():
+            if bound.worst > 0:
+                found.append(Broken("bound", bound.worst_at_us, key, f"{bound.worst:.3f} tokens too many"))
+        return found
+
+    def _written(self, message: Message) -> None:
+        if message.topic != LOG:
+            return
+        for record in codec.decode_records(message.value):
+            self.log.append(record)
+            if isinstance(record, Mark):
+                self.newest_epoch = max(self.newest_epoch, record.epoch)
+            elif isinstance(record, LeaseRecord):
+                self.keys.setdefault(record.key)
+
+    def _look(self) -> None:
+        if self._judged_every_us:
+            self.judge.look()
+
+    def _judge_again(self) -> None:
+        self.judge.look()
+        self.scheduler.later(self._judged_every_us, self._judge_again)
+
+    # ---- what operators do
+
+    def put_rules(self, rules: Mapping[str, object]) -> None:
+        """Propose a whole set.  Raises InvalidRules."""
+        rule_set = parse_document(rules)
+        self._serial += 1
+        proposal = Proposal(
+            id=f"proposal-{self._serial}",
+            domain=rule_set.domain,
+            kind=PUT_SET,
+            document=dict(rules),
+            author="simulation",
+        )
+        self.hub.append(PROPOSALS, encode_proposal(proposal), rule_set.domain.encode())
+
+    # ---- faults
+
+    def cut(self, region: str, *, up: bool = True, down: bool = True) -> None:
+        """Cut the region's link to the hub: what it says (``up``), what it hears (``down``), or both."""
+        link = self.regions[region].link
+        if up:
+            link.up.cut()
+        if down:
+            link.down.cut()
+
+    def heal(self, region: str) -> None:
+        link = self.regions[region].link
+        link.up.heal()
+        link.down.heal()
+
+    def hub_down(self) -> None:
+        """No broker answers anyone."""
+        self.hub.go_down()
+
+    def hub_up(self) -> None:
+        self.hub.come_up()
+
+    def crash_leader(self) -> str | None:
+        """Kill whoever leads; the region where that was, None if nobody does."""
+        for region in self.regions.values():
+            for running in list(region.candidates):
+                if running.process.alive and running.side.active:
+                    running.process.kill()
+                    region.candidates.remove(running)
+                    return region.name
+        return None

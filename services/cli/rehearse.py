@@ -1,0 +1,167 @@
+"""``apportion rehearse``: what a rule set would have done to the requests of an access log."""
+
+from __future__ import annotations
+
+import gc
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from services.cli.control import HELP as CONTROL_HELP
+from services.cli.control import NoAnswer, Refused, end_refused, open_control
+from services.cli.output import fail, print_json, say, stdout
+from services.cli.parsing import parse_map
+from services.cli.rules import parsed, read_file
+
+if TYPE_CHECKING:
+    from regional_limiter.model.rule import RuleSet
+
+FROM_CONTROL = "control"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("rehearse", epilog=EXAMPLE)(rehearse)
+
+
+EXAMPLE = (
+    "Example: apportion rehearse access.log access.log.1.gz --rules new.yaml --current control --html report.html"
+)
+
+
+def rehearse(
+    logs: Annotated[
+        list[str], typer.Argument(metavar="LOG...", help="Access logs, plain, gzip or zstd; - reads stdin.")
+    ],
+    rules: Annotated[str, typer.Option("--rules", metavar="FILE", help="The rule set to try.")],
+    current: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Compare with this set; the word control: with what the control API has."
+        ),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(help="combined, vhost, envoy, alb or json; found out from the first lines unless named."),
+    ] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", metavar="NAME=FIELD", help="Where an attribute is in the log, as tier=plan; repeatable."
+        ),
+    ] = None,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="Spread the requests of a whole second evenly over it.")
+    ] = False,
+    keys: Annotated[int, typer.Option(min=0, max=10_000, help="How many keys to show.")] = 20,
+    buckets_most: Annotated[
+        int, typer.Option(min=1000, max=50_000_000, help="How many keys to keep apart at once.")
+    ] = 200_000,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the report as one page with plots.")
+    ] = None,
+    control: Annotated[str | None, typer.Option("--control", help=CONTROL_HELP)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Replay access logs through a rule set: what it would have denied, and whom.
+
+    Nothing is asked or changed.  The rules decide as they do in a node, on the clock of the log; lines that cannot
+    be read are counted and shown.
+    """
+    from services.rehearsal.formats import FORMATS
+    from services.rehearsal.logs import STDIN, UnreadableLog, size_of
+    from services.rehearsal.reading import LogReader
+    from services.rehearsal.rehearsal import Bounds, Rehearsal
+    from services.rehearsal.report import report
+
+    if format is not None and format not in FORMATS:
+        fail(f"--format {format}: one of {', '.join(FORMATS)}")
+    if logs.count(STDIN) + [rules, current].count(STDIN) > 1:
+        fail("-: stdin can be read only once")
+    gc.set_threshold(100_000)  # next to nothing here is a cycle, and looking for one takes a sixth of the time
+    mapped = parse_map(field or [])
+    proposed = parsed(rules, read_file(rules))
+    rehearsal = Rehearsal(proposed, _current(current, control, proposed), Bounds(buckets_most=buckets_most))
+    try:
+        with _progress(size_of(logs)) as progress:
+            reader = LogReader(list(dict.fromkeys(logs)), format, mapped, spread_seconds=spread, progress=progress)
+            _check_map(reader, mapped)
+            reading = reader.reading(rehearsal.names)
+            rehearsal.run(reader.requests(reading))
+    except UnreadableLog as error:
+        fail(str(error))
+    notes = [
+        f"{name} is not in the log: give --map {name}=FIELD, or rules see it unset" for name in reading.missing
+    ]
+    found = report(rehearsal, reader.counts, reader.format_name, notes, secrets.token_bytes(16), keys)
+    if html is not None:
+        _write_page(html, found)
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _current(source: str | None, control: str | None, proposed: RuleSet) -> RuleSet | None:
+    if source is None:
+        return None
+    if source != FROM_CONTROL:
+        return parsed(source, read_file(source))
+    from regional_limiter.model.errors import InvalidRules
+    from regional_limiter.rules import parse_document
+
+    try:
+        body = open_control(control).call("GET", f"/rulesets/{proposed.domain}").json()
+        return parse_document(body["document"])
+    except (Refused, NoAnswer) as error:
+        end_refused(f"the current rules of {proposed.domain}", error)
+    except (KeyError, InvalidRules) as error:
+        fail(f"the current rules of {proposed.domain} cannot be read by this version: {error}")
+
+
+def _check_map(reader: Any, mapped: dict[str, str]) -> None:
+    from services.rehearsal.attributes import unknown_fields
+
+    if unknown := unknown_fields(reader.format, mapped):
+        known = ", ".join(sorted(reader.format.fields or ()))
+        fail(f"--map: {', '.join(unknown)}: a line of {reader.format_name} has {known}")
+
+
+def _print(found: dict[str, Any]) -> None:
+    from services.rehearsal.table import tables
+
+    console = stdout()
+    for number, part in enumerate(tables(found)):
+        if number:
+            console.print()
+        console.print(part)
+
+
+def _write_page(path: Path, found: dict[str, Any]) -> None:
+    from services.rehearsal.page import page
+
+    try:
+        path.write_text(page(found), encoding="utf-8")
+    except OSError as error:
+        fail(f"{path}: {error.strerror}")
+    say(f"{path}: written")
+
+
+@contextmanager
+def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, if that is a screen."""
+    if not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("rehearsing", total=total)
+        yield lambda count: shown.advance(task, count)

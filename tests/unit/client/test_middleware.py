@@ -1,0 +1,320 @@
+"""Middleware in front of real frameworks, asking a real node with a real limiter in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from typing import Any
+
+import anyio.from_thread
+import django
+import flask
+import httpx
+import pytest
+from apportion import AsyncClient, Check, Client
+from apportion.asgi import LimitMiddleware
+from apportion.fastapi import install, limit
+from apportion.wsgi import LimitMiddleware as WsgiLimitMiddleware
+from django.conf import settings as django_settings
+from fastapi import Depends, FastAPI, Request
+
+from regional_limiter.in_process import in_memory
+from services.check_api.app import NodeOptions, create_app
+
+NODE = "http://node"
+RULES = """
+rules:
+  - {id: few, match: {resource: "GET /few*"}, key: [client_key], algorithm: fixed_window, limit: 2, window: 1d}
+  - {id: even, match: {resource: "GET /even"}, algorithm: leaky_bucket, capacity: 20, leak: 100/s, queue: true}
+  - {id: orders, match: {resource: orders}, key: [client_key, tier], algorithm: fixed_window, limit: 5, window: 1d}
+"""
+
+
+@asynccontextmanager
+async def node() -> AsyncIterator[httpx.ASGITransport]:
+    async with in_memory(RULES) as limiter:
+        yield httpx.ASGITransport(app=create_app(limiter, NodeOptions("local", "local-1")))
+
+
+@asynccontextmanager
+async def asking(**options: Any) -> AsyncIterator[AsyncClient]:
+    async with node() as transport, AsyncClient(NODE, transport=transport, timeout_s=10, **options) as client:
+        yield client
+
+
+def gone(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("refused", request=request)
+
+
+def of(app: Any, host: str = "192.0.2.7") -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app, client=(host, 1)), base_url="http://app")
+
+
+async def plain(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"x-own", b"1")]})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+# ---- ASGI
+
+
+async def test_asgi_exactly_the_limit_passes_and_says_what_is_left() -> None:
+    async with asking() as limiter, of(LimitMiddleware(plain, limiter=limiter)) as caller:
+        responses = [await caller.get("/few/1") for _ in range(3)]
+    assert [response.status_code for response in responses] == [200, 200, 429]
+    passed, denied = responses[0], responses[2]
+    assert (passed.text, passed.headers["x-own"]) == ("hello", "1")
+    assert passed.headers["ratelimit"].startswith('"few";r=1;t=')
+    assert passed.headers["x-ratelimit-remaining"] == "1"
+    assert denied.headers["ratelimit"].startswith('"few";r=0;t=')
+    assert int(denied.headers["retry-after"]) >= 1
+    assert denied.headers["content-type"] == "application/problem+json"
+    problem = denied.json()
+    assert problem["type"].endswith("#quota-exceeded")
+    assert (problem["status"], problem["violated-policies"], problem["reason"]) == (429, ["few"], "limited")
+
+
+async def test_asgi_a_stranger_is_who_the_connection_says() -> None:
+    async with asking() as limiter, of(LimitMiddleware(plain, limiter=limiter)) as caller:
+        statuses = [
+            (await caller.get("/few", headers={"X-Forwarded-For": f"192.0.2.{i}"})).status_code for i in range(3)
+        ]
+    assert statuses == [200, 200, 429]
+
+
+async def test_asgi_behind_a_trusted_proxy_callers_are_told_apart() -> None:
+    async with asking() as limiter:
+        app = LimitMiddleware(plain, limiter=limiter, trusted_proxies=["192.0.2.0/24"])
+        async with of(app) as caller:
+            statuses = [
+                (await caller.get("/few", headers={"X-Forwarded-For": f"203.0.113.{i}"})).status_code
+                for i in range(3)
+            ]
+    assert statuses == [200] * 3
+
+
+@pytest.mark.parametrize(("choice", "status"), [("allow", 200), ("deny", 503)])
+async def test_asgi_without_an_answer_the_clients_choice_counts(choice: Any, status: int) -> None:
+    transport = httpx.MockTransport(gone)
+    async with (
+        AsyncClient(NODE, transport=transport, on_no_answer=choice) as limiter,
+        of(LimitMiddleware(plain, limiter=limiter)) as caller,
+    ):
+        response = await caller.get("/few")
+    assert response.status_code == status
+    assert ("retry-after" in response.headers) is (status == 503)
+
+
+async def test_asgi_what_nobody_wants_limited_is_not_asked_for() -> None:
+    def identify(scope: Any) -> Check | None:
+        return None if scope["path"] == "/health" else Check("one", "GET /few")
+
+    async with asking() as limiter, of(LimitMiddleware(plain, limiter=limiter, identify=identify)) as caller:
+        assert [(await caller.get("/health")).status_code for _ in range(4)] == [200] * 4
+        assert [(await caller.get("/x")).status_code for _ in range(3)] == [200, 200, 429]
+
+
+async def test_asgi_a_path_of_any_length_is_limited() -> None:
+    async with asking() as limiter, of(LimitMiddleware(plain, limiter=limiter)) as caller:
+        statuses = [(await caller.get("/few" + "x" * 3000)).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+
+
+async def test_asgi_a_queue_holds_requests_back_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async with asking() as limiter, of(LimitMiddleware(plain, limiter=limiter)) as caller:
+        monkeypatch.setattr("apportion.asgi.asyncio.sleep", sleep)
+        for _ in range(3):
+            assert (await caller.get("/even")).status_code == 200
+    assert slept
+    assert all(0 < seconds <= 0.05 for seconds in slept)
+
+
+async def test_asgi_other_scopes_pass() -> None:
+    seen: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["type"])
+
+    async with asking() as limiter:
+        middleware = LimitMiddleware(app, limiter=limiter)
+        for kind in ("lifespan", "websocket"):
+            await middleware({"type": kind}, None, None)  # type: ignore[arg-type]
+    assert seen == ["lifespan", "websocket"]
+
+
+# ---- FastAPI
+
+
+def orders(limiter: AsyncClient) -> FastAPI:
+    app = FastAPI()
+    install(app, limiter)
+    asked = limit("orders", cost=2, key=lambda request: request.headers.get("x-user", ""))
+    dear = limit(
+        "orders",
+        cost=lambda request: int(request.query_params["items"]),
+        attributes=lambda request: {"tier": "x" * 5000},
+    )
+
+    @app.post("/orders", dependencies=[Depends(asked)])
+    async def order() -> dict[str, str]:
+        return {"order": "1"}
+
+    @app.get("/dear", dependencies=[Depends(dear)])
+    async def dearer() -> dict[str, str]:
+        return {}
+
+    @app.get("/few/{item}", dependencies=[Depends(limit())])
+    async def few(item: int) -> dict[str, int]:
+        return {"item": item}
+
+    return app
+
+
+async def test_fastapi_a_route_has_its_own_limit_and_cost() -> None:
+    async with asking() as limiter, of(orders(limiter)) as caller:
+        responses = [await caller.post("/orders", headers={"X-User": "a"}) for _ in range(3)]
+        other = await caller.post("/orders", headers={"X-User": "b"})
+    assert [response.status_code for response in responses] == [200, 200, 429]
+    assert other.status_code == 200
+    assert responses[0].headers["ratelimit"].startswith('"orders";r=3;t=')
+    assert responses[2].json()["violated-policies"] == ["orders"]
+    assert int(responses[2].headers["retry-after"]) >= 1
+
+
+async def test_fastapi_the_cost_may_be_read_off_the_request() -> None:
+    async with asking() as limiter, of(orders(limiter)) as caller:
+        statuses = [(await caller.get("/dear", params={"items": items})).status_code for items in (3, 3, 2, 1)]
+    assert statuses == [200, 429, 200, 429]
+
+
+async def test_fastapi_the_route_is_what_is_limited_not_each_of_its_paths() -> None:
+    async with asking() as limiter, of(orders(limiter)) as caller:
+        statuses = [(await caller.get(f"/few/{item}")).status_code for item in range(3)]
+    assert statuses == [200, 200, 429]
+
+
+async def test_fastapi_without_install_the_first_request_says_what_is_missing() -> None:
+    app = FastAPI()
+
+    @app.get("/", dependencies=[Depends(limit("orders"))])
+    async def root(request: Request) -> None:
+        return None
+
+    async with of(app) as caller:
+        with pytest.raises(RuntimeError, match="install"):
+            await caller.get("/")
+
+
+# ---- WSGI, Flask and Django: their client blocks, so the node runs on a loop of another thread
+
+
+class Through(httpx.BaseTransport):
+    def __init__(self, portal: anyio.from_thread.BlockingPortal, transport: httpx.ASGITransport) -> None:
+        self._portal = portal
+        self._transport = transport
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            response = await self._transport.handle_async_request(request)
+            return httpx.Response(response.status_code, headers=response.headers, content=await response.aread())
+
+        return self._portal.call(ask)
+
+
+@contextmanager
+def blocking_transport() -> Iterator[Through]:
+    with anyio.from_thread.start_blocking_portal() as portal, ExitStack() as stack:
+        transport = stack.enter_context(portal.wrap_async_context_manager(node()))
+        yield Through(portal, transport)
+
+
+def shop(limiter: Client, **options: Any) -> flask.Flask:
+    app = flask.Flask("shop")
+
+    @app.get("/few")
+    def few() -> str:
+        return "hello"
+
+    app.wsgi_app = WsgiLimitMiddleware(app.wsgi_app, limiter=limiter, **options)  # type: ignore[method-assign]
+    return app
+
+
+def test_flask_exactly_the_limit_passes_and_says_what_is_left() -> None:
+    with blocking_transport() as transport, Client(NODE, transport=transport, timeout_s=10) as limiter:
+        caller = shop(limiter).test_client()
+        responses = [caller.get("/few") for _ in range(3)]
+        head = caller.head("/few")
+    assert [response.status_code for response in responses] == [200, 200, 429]
+    assert responses[0].headers["RateLimit"].startswith('"few";r=1;t=')
+    assert int(responses[2].headers["Retry-After"]) >= 1
+    assert json.loads(responses[2].data)["status"] == 429
+    assert head.data == b""
+
+
+def test_flask_strangers_are_who_the_connection_says_unless_a_proxy_is_trusted() -> None:
+    for trusted, statuses in (([], [200, 200, 429]), (["127.0.0.1"], [200] * 3)):
+        with blocking_transport() as transport, Client(NODE, transport=transport, timeout_s=10) as limiter:
+            caller = shop(limiter, trusted_proxies=trusted).test_client()
+            assert [
+                caller.get("/few", headers={"X-Forwarded-For": f"192.0.2.{i}"}).status_code for i in range(3)
+            ] == statuses
+
+
+@pytest.mark.parametrize(("choice", "status"), [("allow", 200), ("deny", 503)])
+def test_flask_without_an_answer_the_clients_choice_counts(choice: Any, status: int) -> None:
+    with Client(NODE, transport=httpx.MockTransport(gone), on_no_answer=choice) as limiter:
+        assert shop(limiter).test_client().get("/few").status_code == status
+
+
+def identify_nobody(request: Any) -> Check | None:
+    return None
+
+
+@pytest.fixture
+def django_middleware() -> Iterator[Callable[..., Any]]:
+    if not django_settings.configured:
+        django_settings.configure(ALLOWED_HOSTS=["*"], DEBUG=False)
+        django.setup()
+    from apportion.django import LimitMiddleware as DjangoLimitMiddleware
+    from django.http import HttpResponse
+
+    def make(**options: Any) -> Any:
+        django_settings.APPORTION = options
+        return DjangoLimitMiddleware(lambda request: HttpResponse("hello"))
+
+    yield make
+    del django_settings.APPORTION
+
+
+def test_django_exactly_the_limit_passes_and_says_what_is_left(django_middleware: Callable[..., Any]) -> None:
+    from django.test import RequestFactory
+
+    with blocking_transport() as transport:
+        middleware = django_middleware(url=NODE, transport=transport, timeout_s=10)
+        responses = [middleware(RequestFactory().get("/few")) for _ in range(3)]
+        middleware.close()
+    assert [response.status_code for response in responses] == [200, 200, 429]
+    assert responses[0]["RateLimit"].startswith('"few";r=1;t=')
+    assert int(responses[2]["Retry-After"]) >= 1
+    assert json.loads(responses[2].content)["reason"] == "limited"
+
+
+def test_django_names_a_function_that_says_who_asks(django_middleware: Callable[..., Any]) -> None:
+    from django.test import RequestFactory
+
+    middleware = django_middleware(url=NODE, identify=f"{__name__}.identify_nobody", on_no_answer="deny")
+    assert middleware(RequestFactory().get("/few")).status_code == 200
+    middleware.close()
+
+
+def test_django_without_an_address_says_what_is_missing(django_middleware: Callable[..., Any]) -> None:
+    from django.core.exceptions import ImproperlyConfigured
+
+    with pytest.raises(ImproperlyConfigured, match="url"):
+        django_middleware()
