@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import secrets
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +59,12 @@ def rehearse(
     spread: Annotated[
         bool, typer.Option("--spread", help="Spread the requests of a whole second evenly over it.")
     ] = False,
+    suggest: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=100, metavar="PERCENT", help="Say which limits would deny at most so many per cent."
+        ),
+    ] = None,
     keys: Annotated[int, typer.Option(min=0, max=10_000, help="How many keys to show.")] = 20,
     buckets_most: Annotated[
         int, typer.Option(min=1000, max=50_000_000, help="How many keys to keep apart at once.")
@@ -77,7 +84,8 @@ def rehearse(
     from services.rehearsal.logs import STDIN, UnreadableLog, size_of
     from services.rehearsal.reading import LogReader
     from services.rehearsal.rehearsal import Bounds, Rehearsal
-    from services.rehearsal.report import report
+    from services.rehearsal.report import report, suggested_limits
+    from services.rehearsal.suggest import Notes
 
     if format is not None and format not in FORMATS:
         fail(f"--format {format}: one of {', '.join(FORMATS)}")
@@ -86,7 +94,9 @@ def rehearse(
     gc.set_threshold(100_000)  # next to nothing here is a cycle, and looking for one takes a sixth of the time
     mapped = parse_map(field or [])
     proposed = parsed(rules, read_file(rules))
-    rehearsal = Rehearsal(proposed, _current(current, control, proposed), Bounds(buckets_most=buckets_most))
+    taken = Notes(proposed, tempfile.TemporaryFile) if suggest is not None else None
+    bounds = Bounds(buckets_most=buckets_most)
+    rehearsal = Rehearsal(proposed, _current(current, control, proposed), bounds, taken)
     try:
         with _progress(size_of(logs)) as progress:
             reader = LogReader(list(dict.fromkeys(logs)), format, mapped, spread_seconds=spread, progress=progress)
@@ -98,7 +108,13 @@ def rehearse(
     notes = [
         f"{name} is not in the log: give --map {name}=FIELD, or rules see it unset" for name in reading.missing
     ]
-    found = report(rehearsal, reader.counts, reader.format_name, notes, secrets.token_bytes(16), keys)
+    suggested = None
+    if taken is not None and suggest is not None:
+        if sys.stderr.isatty():
+            say("trying limits ...")
+        suggested = suggested_limits(suggest, taken.suggestions(suggest, buckets_most))
+    salt = secrets.token_bytes(16)
+    found = report(rehearsal, reader.counts, reader.format_name, notes, salt, keys, suggested)
     if html is not None:
         _write_page(html, found)
     if as_json:

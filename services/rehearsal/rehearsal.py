@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from regional_limiter.model.errors import InvalidCheck
 from regional_limiter.model.rule import RuleSet
 from services.rehearsal.replay import BUCKETS_MOST, Decided, Replay
+from services.rehearsal.suggest import Notes
 from services.rehearsal.tally import KEYS_MOST, Keys, Tally
 
 
@@ -23,9 +24,9 @@ class Bounds:
 class Rehearsed:
     """One rule set: its replay and what was counted."""
 
-    def __init__(self, rule_set: RuleSet, bounds: Bounds) -> None:
+    def __init__(self, rule_set: RuleSet, bounds: Bounds, notes: Notes | None = None) -> None:
         self.rule_set = rule_set
-        self.replay = Replay(rule_set, bounds.buckets_most)
+        self.replay = Replay(rule_set, bounds.buckets_most, notes.note if notes is not None else None)
         self.tally = Tally(len(rule_set.rules), bounds.keys_most)
 
     def take(self, now_ms: int, attributes: Mapping[str, str], cost: int) -> Decided:
@@ -65,12 +66,21 @@ def _count_denying(keys: Keys, decided: Decided) -> None:
 
 
 class Rehearsal:
-    """``proposed`` and, if there is one, ``current`` over the same requests, each from nothing used."""
+    """``proposed`` and, if there is one, ``current`` over the same requests, each from nothing used.
 
-    def __init__(self, proposed: RuleSet, current: RuleSet | None = None, bounds: Bounds | None = None) -> None:
+    ``notes``: takes down what the rules of ``proposed`` are asked.
+    """
+
+    def __init__(
+        self,
+        proposed: RuleSet,
+        current: RuleSet | None = None,
+        bounds: Bounds | None = None,
+        notes: Notes | None = None,
+    ) -> None:
         bounds = bounds or Bounds()
         self.bounds = bounds
-        self.proposed = Rehearsed(proposed, bounds)
+        self.proposed = Rehearsed(proposed, bounds, notes)
         self.current = Rehearsed(current, bounds) if current is not None else None
         self.difference = Difference(bounds.keys_most) if current is not None else None
         self.refused: Counter[str] = Counter()

@@ -9,7 +9,8 @@ at, and a bucket is found by the values of its key, since a log has more of both
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -60,6 +61,22 @@ def name_of(identity: Identity) -> str:
     return "/".join(["!" if text is None else f"{len(text)}={text}" for text in identity])
 
 
+def call_of(rule: Rule) -> BucketCall:
+    """A check of cost 1 under the whole limit of ``rule``, of a bucket whose name is told beside it."""
+    return BucketCall(
+        key="",
+        algorithm=rule.algorithm,
+        capacity=rule.capacity,
+        refill=rule.refill,
+        window_ms=rule.window_ms,
+        cost=1,
+        charge_denied=rule.charge_denied,
+        queue=rule.queue,
+        calendar=rule.calendar,
+        lease_ms=rule.lease_ms,
+    )
+
+
 class _Limit:
     """A rule as it is in force for some keys: how its bucket is found, and what is asked of it."""
 
@@ -93,18 +110,7 @@ class _Limit:
         self.measure = rule.cost if isinstance(rule.cost, MeasuredCost) else None
         self.added = rule.cost if isinstance(rule.cost, int) else 0
         self.prefix = f"{place}:"
-        self.call = BucketCall(
-            key="",
-            algorithm=rule.algorithm,
-            capacity=rule.capacity,
-            refill=rule.refill,
-            window_ms=rule.window_ms,
-            cost=1,
-            charge_denied=rule.charge_denied,
-            queue=rule.queue,
-            calendar=rule.calendar,
-            lease_ms=rule.lease_ms,
-        )
+        self.call = call_of(rule)
         functions = functions_of(self.call)
         self.decide, self.storage_key = functions.decide, functions.storage_key
         self.share = fixed_share(self.call)
@@ -135,23 +141,8 @@ class _Limit:
             if cost > COST_MOST:
                 raise InvalidCheck("cost", f"at most {COST_MOST} with what rule {self.rule.id} adds")
         if cost != self.call.cost:
-            self.call = _costing(self.call, cost)
+            self.call = replace(self.call, cost=cost)
         return self.call
-
-
-def _costing(call: BucketCall, cost: int) -> BucketCall:
-    return BucketCall(
-        call.key,
-        call.algorithm,
-        call.capacity,
-        call.refill,
-        call.window_ms,
-        cost,
-        call.charge_denied,
-        queue=call.queue,
-        calendar=call.calendar,
-        lease_ms=call.lease_ms,
-    )
 
 
 class _Matched(NamedTuple):
@@ -164,10 +155,20 @@ class _Matched(NamedTuple):
 
 
 class Replay:
-    """``rule_set``, of which nothing has been used yet.  ``buckets_most``: how many keys it remembers at once."""
+    """``rule_set``, of which nothing has been used yet.
 
-    def __init__(self, rule_set: RuleSet, buckets_most: int = BUCKETS_MOST) -> None:
+    ``buckets_most``: how many keys it remembers at once.  ``asked``: is told each rule as it is in force, when it
+    was asked in ms, the key's name, and the cost.
+    """
+
+    def __init__(
+        self,
+        rule_set: RuleSet,
+        buckets_most: int = BUCKETS_MOST,
+        asked: Callable[[Rule, int, str, int], None] | None = None,
+    ) -> None:
         self.rule_set = rule_set
+        self._asked = asked
         self.buckets = BucketTable(buckets_most)
         self.not_rehearsed = {
             rule.id: NOT_REHEARSED[rule.algorithm]
@@ -217,7 +218,7 @@ class Replay:
             # All are charged or none; a soft rule that lets pass what it has no room for is not.
             charged = (allowed and (outcome.allowed or mode is not Mode.SOFT)) or outcome.costs_denied
             self._store(key, group, outcome.charged if charged else outcome.left, now_ms)
-        if allowed:  # a shadow rule sees no other checks
+        if allowed and cost:  # a shadow rule sees no other checks
             for limit, identity in shadows:
                 try:
                     call = limit.asking(cost, attributes, known)
@@ -230,7 +231,10 @@ class Replay:
 
     def _ask(self, limit: _Limit, identity: Identity, call: BucketCall, now_ms: int) -> tuple[str, str, Outcome]:
         group = limit.prefix + limit.storage_key(call, now_ms)
-        key = group + name_of(identity)
+        name = name_of(identity)
+        if self._asked is not None:
+            self._asked(limit.rule, now_ms, name, call.cost)
+        key = group + name
         return key, group, limit.decide(self.buckets.get(key, group, now_ms), call, limit.share, now_ms)
 
     def _store(self, key: str, group: str, ending: Ending, now_ms: int) -> None:
@@ -249,7 +253,7 @@ class Replay:
             if rule.id in replaced:
                 continue
             limit = self._limit(rule)
-            if rule.blocked and blocked is None:
+            if rule.blocked and blocked is None and rule.mode is not Mode.SHADOW:
                 blocked = limit
             if rule.unlimited:
                 unlimited.append(limit)

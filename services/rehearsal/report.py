@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
@@ -13,6 +13,7 @@ from regional_limiter.rules import limit_in_words
 from services.rehearsal.reading import LineCounts
 from services.rehearsal.rehearsal import Difference, Rehearsal, Rehearsed
 from services.rehearsal.replay import Identity
+from services.rehearsal.suggest import Suggestion
 from services.rehearsal.tally import Keys
 
 KEYS_SHOWN = 20
@@ -25,6 +26,7 @@ def report(
     notes: list[str],
     salt: bytes,
     keys_shown: int = KEYS_SHOWN,
+    suggested: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Times are ISO 8601 in UTC, to the millisecond; ``percent`` is of checks.
 
@@ -43,7 +45,29 @@ def report(
     if rehearsal.current is not None and rehearsal.difference is not None:
         shown["current"] = _outcome(rehearsal.current, keys_shown, salt)
         shown["difference"] = _difference(rehearsal.difference, proposed, rehearsal.current, keys_shown, salt)
+    if suggested is not None:
+        shown["suggested"] = suggested
     return shown
+
+
+def suggested_limits(percent_most: float, suggestions: Iterable[Suggestion]) -> dict[str, Any]:
+    """The part of the report that ``--suggest`` asks for."""
+    return {
+        "percent": percent_most,
+        "rules": [
+            {
+                "rule": one.rule.id,
+                "limit": limit_in_words(one.rule),
+                "checks": one.checks,
+                "suggested": one.fields,
+                "suggested_in_words": one.in_words,
+                "denied": one.denied,
+                "denied_percent": percent(one.denied, one.checks) if one.denied is not None else None,
+                "problem": one.problem,
+            }
+            for one in suggestions
+        ],
+    }
 
 
 def iso(time_ms: int | None) -> str | None:

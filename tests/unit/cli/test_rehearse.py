@@ -119,6 +119,17 @@ def test_the_page_fetches_nothing_and_holds_the_report(here: Path) -> None:
     assert json.loads(held[1]) == shown
 
 
+def test_a_limit_is_suggested(here: Path) -> None:
+    shown = found("access.log", "--rules", "rules.yaml", "--suggest", "10")
+    orders = shown["suggested"]["rules"][0]
+    # 2 of 26 may be denied: 20 and 6 are asked for, so 18.
+    assert (orders["suggested"], orders["denied"], orders["checks"]) == ({"limit": 18}, 2, 26)
+    code, stdout, _ = run("access.log", "--rules", "rules.yaml", "--suggest", "10", "--html", "page.html")
+    assert code == 0
+    assert "18 in 60 s" in stdout
+    assert "18 in 60 s" in (here / "page.html").read_text()
+
+
 def test_an_attribute_that_the_log_lacks_is_named(here: Path) -> None:
     (here / "rules.yaml").write_text(RULES.replace("resource:", "tier: free, resource:"))
     notes = found("access.log", "--rules", "rules.yaml")["notes"]
