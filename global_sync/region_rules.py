@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from global_sync.rulebook import RulesFold
+from global_sync.rule_states import RulesFold
 from regional_limiter.model.keys import identity_of, plain_identity, rule_of
 from regional_limiter.model.rule import Rate, Rule
 from regional_limiter.node_files import replace_file

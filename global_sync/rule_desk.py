@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import Mapping
 
 import structlog
 
-from global_sync.rulebook import (
-    Outcome,
-    Rulebook,
-    RulesFold,
-    decode_proposal,
-    encode_history,
-    encode_state,
-)
+from global_sync.changes import END_OVERRIDES, Proposal, decode_proposal, encode_history, encode_proposal
+from global_sync.rule_states import RulesFold
+from global_sync.rulebook import Outcome, Rulebook, encode_state
 from global_sync.transport.base import HISTORY, PROPOSALS, RULES, Message, RecordsMissed, Transport
 
 log = structlog.get_logger(__name__)
 
 
+END_AGAIN_MS = 5_000
+"""A proposal to end overrides that was not decided by then is made again."""
+
 Configuration = tuple[int, Mapping[str, Mapping[str, int]]]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class RuleDesk:
@@ -42,6 +45,7 @@ class RuleDesk:
         self._leading = asyncio.Event()
         self._restored = False
         self._configuration: Configuration = (0, {})
+        self._proposed_end_at_ms: dict[str, int] = {}
         self.accepted = 0
         self.refused = 0
 
@@ -74,6 +78,7 @@ class RuleDesk:
                         await self._decide(message, epoch)
                 for message in await rules.read(timeout_ms=1):
                     await self._mend(message, epoch)
+                await self._end_overrides()
         except RecordsMissed:
             log.info("proposals were trimmed, reading them again")
         finally:
@@ -101,7 +106,8 @@ class RuleDesk:
         await self._write_history(outcome, epoch)
         if outcome.accepted:
             self.accepted += 1
-            await self._write_state(outcome.domain, epoch)
+            if outcome.domain in self._book.states():  # who may is no part of any set
+                await self._write_state(outcome.domain, epoch)
         else:
             self.refused += 1
 
@@ -113,8 +119,27 @@ class RuleDesk:
             await self._transport.send(RULES, [value], key=key)
 
     async def _write_history(self, outcome: Outcome, epoch: int) -> None:
-        key, value = encode_history(outcome, epoch, at_ms=time.time_ns() // 1_000_000)
+        key, value = encode_history(outcome.history(epoch, now_ms()))
         await self._transport.send(HISTORY, [value], key=key)
+
+    async def _end_overrides(self) -> None:
+        """Propose the end of what has ended, like anybody else: the outcome is one of the log, not of a clock."""
+        now = now_ms()
+        for domain in self._book.ended(now):
+            if now - self._proposed_end_at_ms.get(domain, 0) < END_AGAIN_MS:
+                continue
+            self._proposed_end_at_ms[domain] = now
+            proposal = Proposal(
+                id=uuid.uuid4().hex,
+                domain=domain,
+                kind=END_OVERRIDES,
+                ended_by_ms=now,
+                author="apportion",
+                origin="leader",
+                reason="their time is over",
+                at_ms=now,
+            )
+            await self._transport.send(PROPOSALS, [encode_proposal(proposal)], key=f"{domain}/".encode())
 
     async def _mend(self, message: Message, epoch: int) -> None:
         """A late predecessor's record stands last in a compacted topic: write the accepted state again."""

@@ -4,105 +4,33 @@ Whoever leads comes to the same outcomes, since an outcome depends on nothing bu
 next proposal.  A proposal names the version that it was made from and loses if that is no longer the newest:
 two operators never overwrite each other.  A version is the offset of the accepted proposal plus one, so
 versions only grow.
-
-The state of a domain is written to a compacted topic in parts, each with (epoch, offset).  Readers
-(:class:`RulesFold`) take the highest that is complete, so a part that a late predecessor wrote over a newer one
-only makes them wait until the leader has written it again (:meth:`Rulebook.stale_domain`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from global_sync.changes import (
+    ACCESS_KINDS,
+    DELETE_RULE,
+    FAULTS_TOLD_MOST,
+    PUT_RULE,
+    PUT_SET,
+    ChangeRefused,
+    History,
+    Proposal,
+    changed_document,
+    check_form,
+    history_of,
+)
+from global_sync.rule_states import DomainState, RulesFold, decode_part, encode_parts
 from regional_limiter.model.errors import Fault, InvalidRules
-from regional_limiter.rules import parse_document, with_rule, without_rule
-
-VERSION = 1
-PART_CHARACTERS = 350_000
-"""The text is ASCII, and a character takes two bytes at most once it is a JSON string: 700 kB a part."""
-PARTS_MOST = 64
-_INCOMPLETE_KEPT = 4
-
-PUT_RULE, DELETE_RULE, PUT_SET, UNREADABLE = "put_rule", "delete_rule", "put_set", "unreadable"
-
-
-# ---- what is said
-
-
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that somebody wants.  ``made_from``: the version of the rule (or set) that it was made from;
-    0: must not exist; None: whatever is there.  ``regions``: weights for a domain that has no set yet."""
-
-    v: int = VERSION
-    id: str
-    domain: str
-    kind: str
-    rule_id: str | None = None
-    rule: dict[str, Any] | None = None
-    document: dict[str, Any] | None = None
-    regions: dict[str, int] | None = None
-    made_from: int | None = None
-    author: str = ""
-    reason: str = ""
-    at_ms: int = 0
-
-
-class History(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the proposal at ``offset``.  May repeat: the offset tells."""
-
-    v: int = VERSION
-    offset: int
-    id: str
-    domain: str
-    kind: str
-    rule_id: str | None = None
-    accepted: bool
-    version: int
-    faults: list[dict[str, str]] = []
-    conflict: bool = False
-    author: str = ""
-    reason: str = ""
-    at_ms: int = 0
-    epoch: int = 0
-
-
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    v: int
-    domain: str
-    epoch: int
-    offset: int
-    version: int
-    part: int
-    parts: int
-    blob: str
-
-
-class _Blob(msgspec.Struct, kw_only=True):
-    document: dict[str, Any]
-    rule_versions: dict[str, int]
-    version: int
-    bases_version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class DomainState:
-    """One domain's accepted set.  ``version``: of the newest accepted change; ``bases_version``: of the newest
-    that changed the bases; ``epoch``: of the leader that wrote it."""
-
-    domain: str
-    document: Mapping[str, Any]
-    rule_versions: Mapping[str, int]
-    version: int
-    bases_version: int
-    epoch: int = 0
-
-    @property
-    def offset(self) -> int:
-        return self.version - 1
+from regional_limiter.rules import parse_document
+from regional_limiter.rules.ends import next_end_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,173 +48,24 @@ class Outcome:
     def domain(self) -> str:
         return self.proposal.domain
 
-
-# ---- bytes
-
-
-def encode_proposal(proposal: Proposal) -> bytes:
-    return msgspec.json.encode(proposal)
-
-
-def decode_proposal(value: bytes) -> Proposal:
-    """The proposal; one that cannot be read is of kind ``unreadable`` and will be refused like a wrong one."""
-    try:
-        proposal = msgspec.json.decode(value, type=Proposal)
-    except msgspec.DecodeError as error:
-        return Proposal(id="", domain="", kind=UNREADABLE, reason=str(error)[:200])
-    if proposal.v != VERSION:
-        return Proposal(id=proposal.id, domain=proposal.domain, kind=UNREADABLE, reason=f"version {proposal.v}")
-    return proposal
-
-
-def encode_history(outcome: Outcome, epoch: int, at_ms: int) -> tuple[bytes, bytes]:
-    """(key, value) of the history topic."""
-    proposal = outcome.proposal
-    entry = History(
-        offset=outcome.offset,
-        id=proposal.id,
-        domain=proposal.domain,
-        kind=proposal.kind,
-        rule_id=proposal.rule_id,
-        accepted=outcome.accepted,
-        version=outcome.version,
-        faults=[{"place": fault.place, "problem": fault.problem} for fault in outcome.faults],
-        conflict=outcome.conflict,
-        author=proposal.author,
-        reason=proposal.reason,
-        at_ms=at_ms,
-        epoch=epoch,
-    )
-    return f"{proposal.domain}/{proposal.rule_id or ''}".encode(), msgspec.json.encode(entry)
-
-
-def decode_history(value: bytes) -> History:
-    """Raises ValueError."""
-    try:
-        return msgspec.json.decode(value, type=History)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"no history entry: {error}") from error
+    def history(self, epoch: int, at_ms: int) -> History:
+        """Its entry in the history, decided at ``at_ms`` by the leader of ``epoch``."""
+        told = self.faults[:FAULTS_TOLD_MOST]
+        return history_of(
+            self.proposal,
+            offset=self.offset,
+            accepted=self.accepted,
+            version=self.version,
+            faults=[{"place": fault.place, "problem": fault.problem} for fault in told],
+            conflict=self.conflict,
+            at_ms=at_ms,
+            epoch=epoch,
+        )
 
 
 def encode_state(book: Rulebook, domain: str, epoch: int) -> list[tuple[bytes, bytes]]:
     """(key, value) of every part of a domain's accepted state, to be written in this order."""
-    state = book.states()[domain]
-    blob = msgspec.json.encode(
-        _Blob(
-            document=dict(state.document),
-            rule_versions=dict(state.rule_versions),
-            version=state.version,
-            bases_version=state.bases_version,
-        )
-    )
-    text = _ascii(blob.decode())
-    slices = [text[at : at + PART_CHARACTERS] for at in range(0, len(text), PART_CHARACTERS)]
-    parts: list[tuple[bytes, bytes]] = []
-    for number, piece in enumerate(slices):
-        part = _Part(
-            v=VERSION,
-            domain=domain,
-            epoch=epoch,
-            offset=state.offset,
-            version=state.version,
-            part=number,
-            parts=len(slices),
-            blob=piece,
-        )
-        parts.append((f"{domain}#{number}".encode(), msgspec.json.encode(part)))
-    return parts
-
-
-def _ascii(text: str) -> str:
-    """The same JSON with every other character escaped."""
-    if text.isascii():
-        return text
-    return "".join(c if c < "\x80" else _escaped(c) for c in text)
-
-
-def _escaped(character: str) -> str:
-    units = character.encode("utf-16-be")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
-
-
-# ---- the reader's side
-
-
-@dataclass(slots=True)
-class _Incomplete:
-    parts: int
-    pieces: dict[int, str] = field(default_factory=dict)
-
-
-class RulesFold:
-    """Reads the topic of accepted state in any order of parts, repeats and leftovers included.
-
-    ``next_message``: where the reading goes on, kept here for the reader.
-    """
-
-    def __init__(self) -> None:
-        self.next_message = 0
-        self.malformed = 0
-        self._states: dict[str, DomainState] = {}
-        self._incomplete: dict[str, dict[tuple[int, int], _Incomplete]] = {}
-
-    def states(self) -> dict[str, DomainState]:
-        """The highest complete state of each domain."""
-        return dict(self._states)
-
-    def take(self, value: bytes) -> bool:
-        """Take one message; True when a domain's state became newer.  What cannot be read is counted."""
-        part = _decode_part(value)
-        if part is None:
-            self.malformed += 1
-            return False
-        order = (part.epoch, part.offset)
-        known = self._states.get(part.domain)
-        if known is not None and order <= (known.epoch, known.offset):
-            return False
-        waiting = self._incomplete.setdefault(part.domain, {})
-        one = waiting.setdefault(order, _Incomplete(part.parts))
-        one.pieces[part.part] = part.blob
-        if len(one.pieces) < one.parts:
-            while len(waiting) > _INCOMPLETE_KEPT:
-                del waiting[min(waiting)]
-            return False
-        return self._complete(part, one)
-
-    def _complete(self, part: _Part, one: _Incomplete) -> bool:
-        waiting = self._incomplete[part.domain]
-        order = (part.epoch, part.offset)
-        try:
-            text = "".join(one.pieces[number] for number in range(one.parts))
-            blob = msgspec.json.decode(text.encode(), type=_Blob)
-        except (msgspec.DecodeError, KeyError):
-            self.malformed += 1
-            del waiting[order]
-            return False
-        self._states[part.domain] = DomainState(
-            part.domain, blob.document, blob.rule_versions, blob.version, blob.bases_version, part.epoch
-        )
-        self._incomplete[part.domain] = {later: parts for later, parts in waiting.items() if later > order}
-        return True
-
-
-def _decode_part(value: bytes) -> _Part | None:
-    try:
-        part = msgspec.json.decode(value, type=_Part)
-    except msgspec.DecodeError:
-        return None
-    readable = part.v == VERSION and 0 <= part.part < part.parts <= PARTS_MOST
-    return part if readable else None
-
-
-# ---- the leader's side
-
-
-class _Refused(Exception):
-    def __init__(self, faults: list[Fault], *, conflict: bool = False) -> None:
-        super().__init__("refused")
-        self.faults = faults
-        self.conflict = conflict
+    return encode_parts(book.states()[domain], epoch)
 
 
 class Rulebook:
@@ -297,6 +76,7 @@ class Rulebook:
         self._states: dict[str, DomainState] = {}
         self._bases: dict[str, dict[str, int]] = {}
         self._unreadable: set[str] = set()
+        self._ends: dict[str, int] = {}
 
     @classmethod
     def restore(cls, fold: RulesFold) -> Rulebook:
@@ -309,6 +89,7 @@ class Rulebook:
                 book._bases[domain] = dict(parse_document(dict(state.document)).bases)
             except InvalidRules:
                 book._unreadable.add(domain)
+            book._note_end(domain)
         return book
 
     def states(self) -> Mapping[str, DomainState]:
@@ -331,20 +112,26 @@ class Rulebook:
         self.next_offset = offset + 1
         known = self._states.get(proposal.domain)
         try:
-            document = self._changed(proposal, known)
-            self._accept(proposal.domain, document, known, offset + 1)
-        except _Refused as refused:
+            check_form(proposal)
+            if proposal.kind not in ACCESS_KINDS:
+                proposal = self._with_regions(proposal, known)
+                document = self._changed(proposal, known)
+                self._accept(proposal.domain, document, known, offset + 1)
+        except ChangeRefused as refused:
             met = self._version_met(proposal, known)
             return Outcome(proposal, offset, False, met, refused.conflict, tuple(refused.faults))
         except InvalidRules as invalid:
-            return Outcome(
-                proposal, offset, False, self._version_met(proposal, known), faults=tuple(invalid.faults)
-            )
+            met = self._version_met(proposal, known)
+            return Outcome(proposal, offset, False, met, faults=tuple(invalid.faults))
         return Outcome(proposal, offset, True, offset + 1)
+
+    def ended(self, now_ms: int) -> list[str]:
+        """The domains that have overrides whose end has come."""
+        return [domain for domain, end_ms in self._ends.items() if end_ms <= now_ms]
 
     def stale_domain(self, value: bytes, epoch: int) -> str | None:
         """The domain whose state must be written again, since a late predecessor wrote over it."""
-        part = _decode_part(value)
+        part = decode_part(value)
         if part is None or part.epoch >= epoch or part.domain not in self._states:
             return None
         return part.domain
@@ -353,45 +140,38 @@ class Rulebook:
 
     @staticmethod
     def _version_met(proposal: Proposal, known: DomainState | None) -> int:
+        """Of what the proposal changes: a rule, or else the set."""
         if known is None:
             return 0
-        if proposal.kind == PUT_SET or proposal.rule_id is None:
-            return known.version
-        return known.rule_versions.get(proposal.rule_id, 0)
+        if proposal.kind in (PUT_RULE, DELETE_RULE) and proposal.rule_id is not None:
+            return known.rule_versions.get(proposal.rule_id, 0)
+        return known.version
 
     def _changed(self, proposal: Proposal, known: DomainState | None) -> dict[str, Any]:
-        """The document that the proposal leads to, or _Refused."""
-        _check_form(proposal)
+        """The document that the proposal leads to, or ChangeRefused."""
         met = self._version_met(proposal, known)
         if proposal.made_from is not None and proposal.made_from != met:
             problem = f"was made from version {proposal.made_from}, but {met} is the newest"
-            raise _Refused([Fault("made_from", problem)], conflict=True)
-        if proposal.kind == PUT_SET:
-            return {"domain": proposal.domain, **(proposal.document or {})}
-        rule_id = proposal.rule_id or ""
-        if known is None:
-            document: dict[str, Any] = {"domain": proposal.domain, "rules": []}
-            regions = proposal.regions or self._usual_regions()
-            if regions:
-                document["regions"] = regions
-        else:
-            document = dict(known.document)
-        if proposal.kind == PUT_RULE:
-            return with_rule(document, rule_id, proposal.rule)
-        if met == 0:
-            raise _Refused([Fault("rule_id", f"there is no rule {rule_id!r}")])
-        return without_rule(document, rule_id)
+            raise ChangeRefused([Fault("made_from", problem)], conflict=True)
+        return changed_document(known.document if known else None, proposal)
 
-    def _usual_regions(self) -> Any:
+    def _with_regions(self, proposal: Proposal, known: DomainState | None) -> Proposal:
+        """The first rule of a domain says in the history which regions came with it."""
+        if known is not None or proposal.kind == PUT_SET or proposal.regions:
+            return proposal
+        return msgspec.structs.replace(proposal, regions=self._usual_regions())
+
+    def _usual_regions(self) -> dict[str, int] | None:
         """What a new domain starts with when its proposal does not say: as the first domain that has regions."""
-        return next(
+        usual = next(
             (self._states[name].document.get("regions") for name in sorted(self._bases) if self._bases[name]), None
         )
+        return dict.fromkeys(usual, 1) if isinstance(usual, list) else usual
 
     def _accept(self, domain: str, document: dict[str, Any], known: DomainState | None, version: int) -> None:
         rule_set = parse_document(document)
         if rule_set.domain != domain:
-            raise _Refused([Fault("domain", f"is {rule_set.domain!r}, but the change is of {domain!r}")])
+            raise ChangeRefused([Fault("domain", f"is {rule_set.domain!r}, but the change is of {domain!r}")])
         before = _rules_by_id(known.document) if known else {}
         versions_before = known.rule_versions if known else {}
         rule_versions = {
@@ -407,22 +187,13 @@ class Rulebook:
         self._states[domain] = DomainState(domain, document, rule_versions, version, bases_version)
         self._bases[domain] = bases
         self._unreadable.discard(domain)
+        self._note_end(domain)
 
-
-def _check_form(proposal: Proposal) -> None:
-    faults: list[Fault] = []
-    if proposal.kind not in (PUT_RULE, DELETE_RULE, PUT_SET):
-        raise _Refused([Fault("kind", f"{proposal.kind} {proposal.reason}".strip())])
-    if not proposal.domain:
-        faults.append(Fault("domain", "is missing"))
-    if proposal.kind == PUT_SET and proposal.document is None:
-        faults.append(Fault("document", "is missing"))
-    if proposal.kind != PUT_SET and not proposal.rule_id:
-        faults.append(Fault("rule_id", "is missing"))
-    if proposal.kind == PUT_RULE and proposal.rule is None:
-        faults.append(Fault("rule", "is missing"))
-    if faults:
-        raise _Refused(faults)
+    def _note_end(self, domain: str) -> None:
+        end_ms = next_end_ms(self._states[domain].document.get("overrides"))
+        self._ends.pop(domain, None)
+        if end_ms is not None:
+            self._ends[domain] = end_ms
 
 
 def _rules_by_id(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from global_sync.rulebook import RulesFold
+from global_sync.rule_states import RulesFold
 from global_sync.transport.base import Message
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.model.rule import RuleSet

@@ -12,8 +12,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from global_sync.agent import Agent, monotonic_us
+from global_sync.changes import PUT_SET, Proposal, encode_proposal
 from global_sync.leader import Leader
-from global_sync.rulebook import PUT_SET, Proposal, encode_proposal
 from global_sync.transport.base import PROPOSALS
 from global_sync.transport.memory import MemoryHub, MemoryTransport
 from regional_limiter.limiter import Limiter

@@ -197,10 +197,14 @@ class Canary:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One key of one rule that has other numbers, none, or no access.  ``in_force``: the rule as it is for it."""
+    """One key of one rule that has other numbers, none, or no access.  ``in_force``: the rule as it is for it.
+
+    ``until_ms``: when the leader takes it out, in milliseconds since 1970; None: nobody does.
+    """
 
     in_force: Rule
     why: str = ""
+    until_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

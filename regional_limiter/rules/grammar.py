@@ -58,9 +58,10 @@ OVERRIDE_FIELDS = (
     "limit",
     "unlimited",
     "block",
+    "until",
     "why",
 )
-OVERRIDE_NOT_BUILT = ("until",)
+OVERRIDE_NOT_BUILT: tuple[str, ...] = ()
 
 RULE_FIELDS = (
     "id",

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from regional_limiter.model.rule import Override, Rule
 from regional_limiter.rules import grammar
+from regional_limiter.rules.ends import read_end
 from regional_limiter.rules.faults import Faults, nearest, shown
 from regional_limiter.rules.fields import below, check_fields, read_flag, read_list, read_mapping, read_text
 from regional_limiter.rules.normal import normalised
@@ -46,6 +47,7 @@ def _read_override(
     if faults.count > before:
         return None
     check_fields(faults, place, fields, grammar.OVERRIDE_FIELDS, grammar.OVERRIDE_NOT_BUILT)
+    until_ms = read_end(faults, below(place, "until"), fields["until"]) if "until" in fields else None
     why = read_text(faults, below(place, "why"), fields.get("why", ""))
     name = fields.get("rule")
     if not isinstance(name, str) or name not in ids:
@@ -58,7 +60,7 @@ def _read_override(
         return None
     key = _read_key(faults, below(place, "key"), fields.get("key", {}), rule)
     in_force = replace(_changed(faults, place, fields, rule, regions), canary=None)
-    return (name, key, Override(in_force, why)) if faults.count == before else None
+    return (name, key, Override(in_force, why, until_ms)) if faults.count == before else None
 
 
 def _read_key(faults: Faults, place: str, value: object, rule: Rule) -> tuple[str, ...]:

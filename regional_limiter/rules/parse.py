@@ -108,13 +108,14 @@ def without_rule(document: object, rule_id: str) -> dict[str, object]:
 
 
 def _copy_with_rules(document: object) -> tuple[dict[str, object], list[object]]:
+    """A copy with a list of rules of its own; what does not change is shared, since nobody changes a document."""
     if not isinstance(document, dict):
         raise InvalidRules([Fault("document", f"must be a mapping, not {shown(document)}")])
-    changed = _copied(document)
-    rules = changed.setdefault("rules", [])
+    rules = document.get("rules", [])
     if not isinstance(rules, list):
         raise InvalidRules([Fault("rules", f"must be a list, not {shown(rules)}")])
-    return changed, rules
+    rules = list(rules)
+    return {**document, "rules": rules}, rules
 
 
 def _copied(mapping: dict[str, object]) -> dict[str, object]:

@@ -11,7 +11,7 @@ import uuid
 from collections import OrderedDict, deque
 from typing import Any
 
-from global_sync.rulebook import History, Proposal, decode_history, encode_proposal
+from global_sync.changes import History, Proposal, decode_history, encode_proposal
 from global_sync.transport.base import PROPOSALS, Message, Transport, TransportUnavailable
 from services.clock import wall_ms
 

@@ -13,7 +13,7 @@ import yaml
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from global_sync.rulebook import DELETE_RULE, PUT_RULE, PUT_SET, History
+from global_sync.changes import DELETE_RULE, PUT_RULE, PUT_SET, History
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.rules import describe, parse_document
 from services.accepted_rules import LoadedSet

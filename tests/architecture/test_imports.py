@@ -41,6 +41,8 @@ PURE_ROOMS = (
     "global_sync/policy.py",
     "global_sync/codec.py",
     "global_sync/node_usage.py",
+    "global_sync/changes.py",
+    "global_sync/rule_states.py",
     "global_sync/rulebook.py",
     "services/check_api/answers.py",
     "services/check_api/bodies.py",

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from global_sync import codec
+from global_sync.changes import PUT_SET, Proposal
 from global_sync.protocol.messages import Beat, Kind, LeaseRecord, Mark, Record, Welcome
-from global_sync.rulebook import PUT_SET, Proposal, Rulebook, encode_state
+from global_sync.rulebook import Rulebook, encode_state
 from global_sync.transport.base import LOG, RULES, USAGE
 from global_sync.transport.memory import MemoryHub
 

@@ -11,10 +11,10 @@ import pytest
 
 from global_sync import codec
 from global_sync.agent import Agent, PointState, monotonic_us
+from global_sync.changes import PUT_SET, Proposal, decode_history, encode_proposal
 from global_sync.leader import Leader
 from global_sync.protocol.messages import Mark, Snapshot
 from global_sync.protocol.points import Rest
-from global_sync.rulebook import PUT_SET, Proposal, decode_history, encode_proposal
 from global_sync.transport.base import HISTORY, LOG, PROPOSALS, RULES
 from global_sync.transport.memory import MemoryHub
 from regional_limiter.model.share import ProtocolTimes

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from global_sync import codec
+from global_sync.changes import PUT_SET, Proposal
 from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Welcome
-from global_sync.rulebook import PUT_SET, Proposal, Rulebook, encode_state
+from global_sync.rulebook import Rulebook, encode_state
 from global_sync.transport.base import LOG, RULES, USAGE, Message
 from global_sync.transport.memory import MemoryHub
 from services.dashboard.board import KEYS_A_RULE, Board

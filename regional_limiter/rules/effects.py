@@ -1,0 +1,132 @@
+"""What a change of a rule set does: which rules appear, change and vanish, and which keep their counts.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from regional_limiter.model.rule import Algorithm, Override, Rule, RuleSet
+from regional_limiter.rules.describe import describe, limit_in_words
+
+_LEVELS = frozenset({Algorithm.TOKEN_BUCKET, Algorithm.GCRA, Algorithm.LEAKY_BUCKET})
+"""The kinds among which a bucket is carried over."""
+_NOT_COMPARED = ("overrides", "in_words")
+_SET_FIELDS = ("regions", "defaults", "subjects")
+
+
+def effects(before: RuleSet | None, after: RuleSet | None) -> dict[str, Any]:
+    """What it does to go from one set of a domain to the other, as plain JSON.  None: no rules.
+
+    ``rules`` and ``overrides``: one entry for each that is not the same, with ``effect`` appear, change or vanish.
+    Of a changed rule ``fields`` has what is held before and after, and ``keeps_counts`` whether what was used stays
+    used; ``why_not`` says why not.  ``set``: what else of the set is not the same.  ``nothing``: all is the same.
+    """
+    rules = _rules(before, after)
+    overrides = _overrides(before, after)
+    of_set = _of_set(before, after)
+    return {
+        "nothing": not (rules or overrides or of_set),
+        "appear": sum(one["effect"] == "appear" for one in rules),
+        "change": sum(one["effect"] == "change" for one in rules),
+        "vanish": sum(one["effect"] == "vanish" for one in rules),
+        "rules": rules,
+        "overrides": overrides,
+        "set": of_set,
+    }
+
+
+def _rules(before: RuleSet | None, after: RuleSet | None) -> list[dict[str, Any]]:
+    old = {rule.id: rule for rule in before.rules} if before else {}
+    new = {rule.id: rule for rule in after.rules} if after else {}
+    found: list[dict[str, Any]] = []
+    for name, rule in new.items():
+        if name not in old:
+            found.append({"rule": name, "effect": "appear", "in_words": limit_in_words(rule)})
+        elif before is not None and after is not None:
+            fields = _changed_fields(describe(old[name], before), describe(rule, after))
+            if fields:
+                why_not = why_counts_are_lost(old[name], rule)
+                entry: dict[str, Any] = {"rule": name, "effect": "change", "in_words": limit_in_words(rule)}
+                entry |= {"keeps_counts": why_not is None, "fields": fields}
+                found.append(entry if why_not is None else {**entry, "why_not": why_not})
+    for name, rule in old.items():
+        if name not in new:
+            found.append({"rule": name, "effect": "vanish", "in_words": limit_in_words(rule)})
+    return found
+
+
+def _changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    names = [name for name in {**old, **new} if name not in _NOT_COMPARED and old.get(name) != new.get(name)]
+    return {name: {"before": old.get(name), "after": new.get(name)} for name in names}
+
+
+def why_counts_are_lost(old: Rule, new: Rule) -> str | None:
+    """Why the buckets of a changed rule begin anew; None when they go on."""
+    if old.key != new.key:
+        return f"its buckets are kept by {_key(new)}, no longer by {_key(old)}"
+    if old.hash_key != new.hash_key:
+        return "its keys are hashed now" if new.hash_key else "its keys are no longer hashed"
+    old_forms, new_forms = dict(old.normalise), dict(new.normalise)
+    for name in new.key:
+        if old_forms.get(name) != new_forms.get(name):
+            return f"{name}, by which its buckets are kept, is read in another normal form"
+    if old.algorithm is not new.algorithm and not {old.algorithm, new.algorithm} <= _LEVELS:
+        return f"a {new.algorithm} cannot go on with what a {old.algorithm} has counted"
+    if (old.window_ms, old.calendar) != (new.window_ms, new.calendar):
+        return "its windows are others"
+    return None
+
+
+def _key(rule: Rule) -> str:
+    return ", ".join(rule.key) or "nothing (one bucket for all)"
+
+
+# ---- the rest of a set
+
+
+def _overrides(before: RuleSet | None, after: RuleSet | None) -> list[dict[str, Any]]:
+    old, new = _flat(before), _flat(after)
+    found = []
+    for place in {**new, **old}:
+        was, now = old.get(place), new.get(place)
+        if was == now:
+            continue
+        effect = "appear" if was is None else "vanish" if now is None else "change"
+        shown = now or was
+        assert shown is not None
+        rule, values = place
+        found.append(
+            {
+                "rule": rule,
+                "key": dict(zip(shown.in_force.key, values, strict=True)),
+                "effect": effect,
+                "in_words": "blocked" if shown.in_force.blocked else limit_in_words(shown.in_force),
+                "until_ms": shown.until_ms,
+            }
+        )
+    return found
+
+
+def _flat(rule_set: RuleSet | None) -> dict[tuple[str, tuple[str, ...]], Override]:
+    if rule_set is None:
+        return {}
+    return {(rule, key): one for rule, by_key in rule_set.overrides.items() for key, one in by_key.items()}
+
+
+def _of_set(before: RuleSet | None, after: RuleSet | None) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in _SET_FIELDS:
+        was, now = getattr(before, name, None), getattr(after, name, None)
+        if was == now:
+            continue
+        if name == "subjects":
+            was, now = len(was or ()), len(now or ())
+            found[name] = {"before": was, "after": now, "note": "how many there are; some are not the same"}
+        else:
+            found[name] = {"before": dict(was) if was else was, "after": dict(now) if now else now}
+    old_order = [rule.id for rule in before.rules] if before else []
+    new_order = [rule.id for rule in after.rules] if after else []
+    stayed = [name for name in old_order if name in set(new_order)]
+    if stayed != [name for name in new_order if name in set(old_order)]:
+        found["order"] = {"before": old_order, "after": new_order}
+    return found

@@ -1,0 +1,179 @@
+"""The history of changes as this process has read it: searched, and every version built again from it.  [IO]
+
+The topic is the one that lasts.  This is only an index of it, in a file that is made anew at every start, so that
+nothing is lost with a machine and memory does not grow with the years.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from global_sync.changes import ACCESS_KINDS, PUT_SET, ChangeRefused, History, changed_document, decode_history
+from regional_limiter.model.errors import InvalidRules
+
+BUILT_KEPT_MOST = 200
+"""Versions that were asked for, kept as built."""
+
+_SCHEMA = """
+create table changes (
+  at_offset integer primary key, domain text, kind text, rule_id text, accepted integer, version integer,
+  author text, reason text, origin text, at_ms integer, entry blob
+);
+create index by_domain on changes (domain, accepted, version);
+create index by_author on changes (author, at_offset);
+create table built (domain text, version integer, document blob, primary key (domain, version));
+pragma journal_mode = off;
+pragma synchronous = off;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What to look for; None: whatever.  ``domains``: only of these, None: of all, changes of access too.
+    ``text``: in author, reason, origin or rule.  ``before``: only older than this offset.  Times in ms."""
+
+    domains: frozenset[str] | None = None
+    domain: str | None = None
+    author: str | None = None
+    kind: str | None = None
+    rule_id: str | None = None
+    accepted: bool | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    text: str | None = None
+    before: int | None = None
+
+
+class HistoryIndex:
+    """``path``: of the file; what was there is thrown away.  None: in memory."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+        self._lock = threading.Lock()
+        self._base = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+        self._base.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        with self._lock:
+            self._base.close()
+
+    def take(self, entry: History) -> bool:
+        """False: it was there already (a successor may tell an outcome again)."""
+        row = (
+            *(entry.offset, entry.domain, entry.kind, entry.rule_id, entry.accepted, entry.version),
+            *(entry.author, entry.reason, entry.origin, entry.at_ms, msgspec.json.encode(entry)),
+        )
+        with self._lock:
+            done = self._base.execute(
+                f"insert or ignore into changes values ({', '.join('?' * len(row))})", row
+            )
+        return done.rowcount > 0
+
+    def search(self, search: Search, most: int) -> list[History]:
+        """The newest first."""
+        wheres, values = _conditions(search)
+        where = f"where {' and '.join(wheres)}" if wheres else ""
+        with self._lock:
+            rows = self._base.execute(
+                f"select entry from changes {where} order by at_offset desc limit ?", (*values, most)
+            ).fetchall()
+        return [decode_history(row[0]) for row in rows]
+
+    def versions(self, domain: str, before: int | None, most: int) -> list[History]:
+        """The accepted changes of a domain, the newest first, of versions below ``before``."""
+        with self._lock:
+            rows = self._base.execute(
+                "select entry from changes where domain = ? and accepted and version < ? "
+                "order by version desc limit ?",
+                (domain, before if before is not None else 2**62, most),
+            ).fetchall()
+        return [decode_history(row[0]) for row in rows]
+
+    def document(self, domain: str, version: int) -> Mapping[str, Any] | None:
+        """The domain's document as it was with this version; None when no accepted change led to it.
+
+        Reads back to the last whole set before it, so call it in a thread.
+        """
+        document, since = self._nearest(domain, version)
+        with self._lock:
+            rows = self._base.execute(
+                "select entry from changes where domain = ? and accepted and version > ? and version <= ? "
+                "order by version",
+                (domain, since, version),
+            ).fetchall()
+        reached = since
+        for row in rows:
+            entry = decode_history(row[0])
+            try:
+                document = changed_document(document, entry)
+            except (ChangeRefused, InvalidRules):  # of an older version, whose history did not hold the change
+                return None
+            reached = entry.version
+        if document is None or reached != version:
+            return None
+        if len(rows) > 1:
+            self._keep(domain, version, document)
+        return document
+
+    def _nearest(self, domain: str, version: int) -> tuple[dict[str, Any] | None, int]:
+        """A document to begin from, and its version: one that was built, or before the last whole set."""
+        with self._lock:
+            built = self._base.execute(
+                "select version, document from built where domain = ? and version <= ? order by version desc limit 1",
+                (domain, version),
+            ).fetchone()
+            whole = self._base.execute(
+                "select max(version) from changes where domain = ? and accepted and kind = ? and version <= ?",
+                (domain, PUT_SET, version),
+            ).fetchone()[0]
+        if built is not None and built[0] >= (whole or 0):
+            return msgspec.json.decode(zlib.decompress(built[1])), built[0]
+        return None, whole - 1 if whole is not None else 0
+
+    def _keep(self, domain: str, version: int, document: Mapping[str, Any]) -> None:
+        packed = zlib.compress(msgspec.json.encode(document), 1)
+        with self._lock:
+            self._base.execute("insert or replace into built values (?, ?, ?)", (domain, version, packed))
+            self._base.execute(
+                "delete from built where rowid not in (select rowid from built order by rowid desc limit ?)",
+                (BUILT_KEPT_MOST,),
+            )
+
+
+def _conditions(search: Search) -> tuple[list[str], list[Any]]:
+    wheres: list[str] = []
+    values: list[Any] = []
+
+    def add(condition: str, *given: Any) -> None:
+        wheres.append(condition)
+        values.extend(given)
+
+    if search.domains is not None:
+        known = sorted(search.domains)
+        add(f"domain in ({', '.join('?' * len(known))})", *known)
+        add(f"kind not in ({', '.join('?' * len(ACCESS_KINDS))})", *ACCESS_KINDS)
+    for column in ("domain", "author", "kind", "rule_id", "accepted"):
+        if (wanted := getattr(search, column)) is not None:
+            add(f"{column} = ?", wanted)
+    for condition, bound in (
+        ("at_ms >= ?", search.since_ms),
+        ("at_ms < ?", search.until_ms),
+        ("at_offset < ?", search.before),
+    ):
+        if bound is not None:
+            add(condition, bound)
+    if search.text:
+        columns = ("author", "reason", "origin", "rule_id")
+        add("(" + " or ".join(f"instr(lower(ifnull({name}, '')), ?)" for name in columns) + ")")
+        values.extend([search.text.lower()] * len(columns))
+    return wheres, values
