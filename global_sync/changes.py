@@ -172,7 +172,7 @@ def changed_document(known: Mapping[str, Any] | None, change: Change) -> dict[st
 def _without_rule(document: dict[str, Any], rule_id: str) -> dict[str, Any]:
     rules = document.get("rules", [])
     if not any(isinstance(rule, dict) and rule.get("id") == rule_id for rule in rules):
-        raise ChangeRefused([Fault("rule_id", f"there is no rule {rule_id!r}")])
+        raise ChangeRefused([Fault("rule_id", f"there is no rule {rule_id}")])
     return without_rule(document, rule_id)
 
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from global_sync.changes import PUT_RULE, Proposal, changed_document
 from global_sync.rule_states import RulesFold
 from global_sync.transport.base import Message
 from regional_limiter.model.errors import Fault, InvalidRules
-from regional_limiter.model.rule import RuleSet
-from regional_limiter.rules import describe, parse_document, with_rule, without_rule
+from regional_limiter.model.rule import Rule, RuleSet
+from regional_limiter.rules import describe, parse_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +33,21 @@ class LoadedSet:
         place = self.place_of(rule_id)
         if place is None:
             return None
-        rule = self.rule_set.rules[place]
+        return self._shown(self.rule_set.rules[place])
+
+    def _shown(self, rule: Rule) -> dict[str, Any]:
         return {
-            "id": rule_id,
+            "id": rule.id,
             "domain": self.domain,
-            "version": self.rule_versions.get(rule_id, self.version),
+            "version": self.rule_versions.get(rule.id, self.version),
             "loaded": describe(rule, self.rule_set),
             "source": dict(rule.source),
         }
 
-    def rules(self) -> list[dict[str, Any]]:
-        return [shown for rule in self.rule_set.rules if (shown := self.rule(rule.id)) is not None]
+    def rules(self, begin: int = 0, most: int | None = None) -> list[dict[str, Any]]:
+        """``most`` of the rules from the place ``begin`` on; None: all."""
+        end = None if most is None else begin + most
+        return [self._shown(rule) for rule in self.rule_set.rules[begin:end]]
 
 
 class Book:
@@ -96,26 +101,22 @@ class Book:
 
     # ---- what a change would lead to
 
-    def document(self, domain: str) -> dict[str, Any]:
-        """The accepted document, or the empty one that a new domain begins with."""
+    def after(self, domain: str, kind: str, fields: Mapping[str, Any]) -> RuleSet:
+        """The set that a change (its fields as of a Proposal) leads to.
+
+        Raises ChangeRefused, and InvalidRules; of a changed rule the places are those within the rule.
+        """
         known = self._sets.get(domain)
-        if known is not None:
-            return dict(known.document)
-        return {"domain": domain, "regions": self.default_regions(), "rules": []}
-
-    def with_rule(self, domain: str, rule_id: str, source: Mapping[str, Any]) -> RuleSet:
-        """The set with this rule.  Raises InvalidRules, the places being those within the rule."""
-        document = self.document(domain)
-        rules = document.get("rules")
-        ids = [rule.get("id") for rule in rules] if isinstance(rules, list) else []
-        place = ids.index(rule_id) if rule_id in ids else len(ids)
+        change = Proposal(id="", domain=domain, kind=kind, **fields)
+        document = changed_document(known.document if known is not None else None, change)
         try:
-            return parse_document(with_rule(document, rule_id, dict(source)))
+            return parse_document(document)
         except InvalidRules as error:
+            if kind != PUT_RULE:
+                raise
+            rules = document["rules"]
+            place = next(at for at, rule in enumerate(rules) if rule.get("id") == change.rule_id)
             raise InvalidRules([_within_rule(fault, place) for fault in error.faults]) from None
-
-    def without_rule(self, domain: str, rule_id: str) -> RuleSet:
-        return parse_document(without_rule(self.document(domain), rule_id))
 
 
 def _within_rule(fault: Fault, place: int) -> Fault:

@@ -350,9 +350,20 @@ class SyncSettings(Listener):
         return url_of(self.host, self.port)
 
 
+class ControlLimits(Section):
+    """What one caller may ask of the control API; ten seconds' worth of reads, twenty of changes, at once."""
+
+    reads_per_second: int = Field(default=100, ge=1, le=100_000)
+    changes_per_second: int = Field(default=20, ge=1, le=10_000)
+    failed_logins_per_minute: int = Field(default=20, ge=1, le=10_000)
+
+
 class ControlApiSettings(Listener):
+    """``token``: an admin's, which makes the others; without one, nobody needs a token."""
+
     port: Port
     state_dir: Path
+    limits: ControlLimits = ControlLimits()
 
     @property
     def url(self) -> str:

@@ -8,10 +8,10 @@ from random import Random
 
 from global_sync import codec
 from global_sync.agent import Agent
+from global_sync.changes import PUT_SET, Proposal, encode_proposal
 from global_sync.leader import Leader
 from global_sync.protocol.invariants import Evidence
 from global_sync.protocol.messages import LeaseRecord, Mark, Record
-from global_sync.changes import PUT_SET, Proposal, encode_proposal
 from global_sync.simulation.bound import BoundChecker
 from global_sync.simulation.clock import Clock
 from global_sync.simulation.hub import Hub, SimTransport

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import structlog
@@ -12,31 +12,36 @@ from fastapi.responses import JSONResponse
 
 from global_sync.transport.base import Transport
 from regional_limiter.model.errors import InvalidRules
+from services.control_api.access_routes import access_router
+from services.control_api.guard import Guard
+from services.control_api.history_routes import history_router
 from services.control_api.knowledge import Hub
 from services.control_api.metrics import hub_metrics
+from services.control_api.own_limits import own_limits
 from services.control_api.rules import rules_router
+from services.control_api.rulesets import rulesets_router
 from services.control_api.status import status_router
 from services.docs_page import app_with_docs
 from services.errors import install_problem_handlers, problem_response
 from services.settings import HubSettings
 from services.tasks import ended, watched
 from services.telemetry import PROMETHEUS_TEXT
-from services.tokens import bears_token
 
 log = structlog.get_logger(__name__)
-
-OPEN_PATHS = ("/livez", "/readyz")
 
 
 def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafka") -> FastAPI:
     """The application.  It starts ``transport`` and, at its end, closes it.  ``mode``: kafka or embedded."""
     hub = Hub(transport, settings, mode)
+    token = settings.control_api.token
+    guard = Guard(hub, token.get_secret_value() if token is not None else None)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         following = watched(asyncio.create_task(hub.run(), name="follow topics"))
         try:
-            yield
+            async with own_limits(settings.control_api.limits) as guard.limits:
+                yield
         finally:
             await ended(following)
             await hub.close()
@@ -59,10 +64,9 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
         return problem_response(422, detail, faults=error.faults)
 
     app.add_exception_handler(InvalidRules, invalid_rules)
-    if settings.control_api.token is not None:
-        app.middleware("http")(_token_guard(settings.control_api.token.get_secret_value()))
-    app.include_router(rules_router(hub))
-    app.include_router(status_router(hub))
+    app.middleware("http")(guard)
+    for router in (rules_router, rulesets_router, history_router, access_router, status_router):
+        app.include_router(router(hub))
     _add_probes(app, hub)
     return app
 
@@ -82,15 +86,3 @@ def _add_probes(app: FastAPI, hub: Hub) -> None:
     @app.get("/metrics", summary="Counters in the exposition format of Prometheus", response_class=Response)
     async def metrics() -> Response:
         return Response(exposition.text(), media_type=PROMETHEUS_TEXT)
-
-
-Next = Callable[[Request], Awaitable[Response]]
-
-
-def _token_guard(token: str) -> Callable[[Request, Next], Awaitable[Response]]:
-    async def guard(request: Request, call_next: Next) -> Response:
-        if request.url.path in OPEN_PATHS or bears_token(request.headers.get("authorization", ""), token):
-            return await call_next(request)
-        return problem_response(401, "a bearer token is needed", headers={"WWW-Authenticate": "Bearer"})
-
-    return guard

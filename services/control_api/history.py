@@ -16,7 +16,15 @@ from typing import Any
 
 import msgspec
 
-from global_sync.changes import ACCESS_KINDS, PUT_SET, ChangeRefused, History, changed_document, decode_history
+from global_sync.changes import (
+    ACCESS_KINDS,
+    PUT_SET,
+    ChangeRefused,
+    History,
+    changed_document,
+    check_form,
+    decode_history,
+)
 from regional_limiter.model.errors import InvalidRules
 
 BUILT_KEPT_MOST = 200
@@ -74,9 +82,7 @@ class HistoryIndex:
             *(entry.author, entry.reason, entry.origin, entry.at_ms, msgspec.json.encode(entry)),
         )
         with self._lock:
-            done = self._base.execute(
-                f"insert or ignore into changes values ({', '.join('?' * len(row))})", row
-            )
+            done = self._base.execute(f"insert or ignore into changes values ({', '.join('?' * len(row))})", row)
         return done.rowcount > 0
 
     def search(self, search: Search, most: int) -> list[History]:
@@ -88,6 +94,11 @@ class HistoryIndex:
                 f"select entry from changes {where} order by at_offset desc limit ?", (*values, most)
             ).fetchall()
         return [decode_history(row[0]) for row in rows]
+
+    def get(self, offset: int) -> History | None:
+        with self._lock:
+            row = self._base.execute("select entry from changes where at_offset = ?", (offset,)).fetchone()
+        return None if row is None else decode_history(row[0])
 
     def versions(self, domain: str, before: int | None, most: int) -> list[History]:
         """The accepted changes of a domain, the newest first, of versions below ``before``."""
@@ -115,6 +126,7 @@ class HistoryIndex:
         for row in rows:
             entry = decode_history(row[0])
             try:
+                check_form(entry)
                 document = changed_document(document, entry)
             except (ChangeRefused, InvalidRules):  # of an older version, whose history did not hold the change
                 return None
@@ -129,7 +141,8 @@ class HistoryIndex:
         """A document to begin from, and its version: one that was built, or before the last whole set."""
         with self._lock:
             built = self._base.execute(
-                "select version, document from built where domain = ? and version <= ? order by version desc limit 1",
+                "select version, document from built where domain = ? and version <= ? "
+                "order by version desc limit 1",
                 (domain, version),
             ).fetchone()
             whole = self._base.execute(

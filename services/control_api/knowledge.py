@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from global_sync.changes import decode_history
 from global_sync.transport.base import HISTORY, LOG, RULES, USAGE, Message, Transport
 from services.accepted_rules import Book
 from services.clock import wall_ms
+from services.control_api.access import Tokens
+from services.control_api.history import HistoryIndex
 from services.control_api.proposals import Proposer
 from services.control_api.totals import UsageTotals
 from services.feed import USAGE_BEFORE_END, Feed, Handler
@@ -12,13 +15,16 @@ from services.picture import Picture, usage_document
 from services.probes import Probes
 from services.settings import HubSettings
 
-HISTORY_BEFORE_END = -1_000
+HISTORY_FILE = "history.db"
 
 
 class Hub:
     """``run`` follows the topics until cancelled."""
 
     def __init__(self, transport: Transport, settings: HubSettings, mode: str = "kafka") -> None:
+        in_file = mode == "kafka" and settings.control_api.state_dir.is_dir()
+        self.history = HistoryIndex(settings.control_api.state_dir / HISTORY_FILE if in_file else None)
+        self.tokens = Tokens()
         self.mode = mode
         self.transport = transport
         self.settings = settings
@@ -29,11 +35,11 @@ class Hub:
         self.probes = Probes(settings.regions)
         handlers: dict[str, Handler] = {
             RULES: self._take_rules,
-            HISTORY: self.proposer.take,
+            HISTORY: self._take_history,
             LOG: self._take,
             USAGE: self._take,
         }
-        self.feed = Feed(transport, handlers, {USAGE: USAGE_BEFORE_END, HISTORY: HISTORY_BEFORE_END})
+        self.feed = Feed(transport, handlers, {USAGE: USAGE_BEFORE_END})
 
     async def run(self) -> None:
         await self.transport.start()
@@ -41,14 +47,30 @@ class Hub:
 
     async def close(self) -> None:
         await self.probes.close()
+        self.history.close()
 
     def why_not_ready(self) -> str | None:
         """None when the accepted rules have been read and Kafka answered lately."""
         return self.feed.why_not_ready(RULES, "the accepted rules")
 
+    def why_tokens_unknown(self) -> str | None:
+        """None when the history, which tells who may, has been read to its end once."""
+        if self.feed.topics[HISTORY].caught_up.is_set():
+            return None
+        return "the history, which tells whose token this is, has not been read yet"
+
+    async def history_known(self, timeout_s: float = 3.0) -> bool:
+        return await self.feed.caught_up(HISTORY, timeout_s=timeout_s)
+
     async def rules_known(self, timeout_s: float = 3.0) -> bool:
         """Whether the accepted rules have been read to their end once."""
         return await self.feed.caught_up(RULES, timeout_s=timeout_s)
+
+    def _take_history(self, message: Message) -> None:
+        entry = decode_history(message.value)
+        if self.history.take(entry):
+            self.tokens.take(entry)
+            self.proposer.take(entry)
 
     def _take_rules(self, message: Message) -> None:
         self.book.take(message)

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections import OrderedDict, deque
 from typing import Any
 
-from global_sync.changes import History, Proposal, decode_history, encode_proposal
-from global_sync.transport.base import PROPOSALS, Message, Transport, TransportUnavailable
+from global_sync.changes import CHANGE_BYTES_MOST, History, Proposal, encode_proposal
+from global_sync.transport.base import PROPOSALS, Transport, TransportUnavailable
 from services.clock import wall_ms
 
 WAIT_S = 3.0
 PENDING_MOST = 200
-OUTCOMES_KEPT = 1_000
 
 
 class NotProposed(Exception):
@@ -36,6 +34,10 @@ class NoOutcome(Exception):
         self.proposal = proposal
 
 
+class TooLarge(Exception):
+    """The change would not fit into a record of the log."""
+
+
 class TooManyPending(Exception):
     """As many changes as this process tracks wait for their outcome."""
 
@@ -47,36 +49,33 @@ class Proposer:
         self._transport = transport
         self._wait_s = wait_s
         self._pending: dict[str, asyncio.Future[History]] = {}
-        self._seen: OrderedDict[int, None] = OrderedDict()
-        self.outcomes: deque[History] = deque(maxlen=OUTCOMES_KEPT)
         self.outcomes_read = {True: 0, False: 0}
 
     @property
     def pending(self) -> int:
         return len(self._pending)
 
-    def take(self, message: Message) -> None:
-        outcome = decode_history(message.value)
-        if outcome.offset in self._seen:  # a successor may tell an outcome again
-            return
-        self._seen[outcome.offset] = None
-        if len(self._seen) > 4 * OUTCOMES_KEPT:
-            self._seen.popitem(last=False)
-        self.outcomes.append(outcome)
+    def take(self, outcome: History) -> None:
+        """An outcome, each once."""
         self.outcomes_read[outcome.accepted] += 1
         waiting = self._pending.get(outcome.id)
         if waiting is not None and not waiting.done():
             waiting.set_result(outcome)
 
     async def propose(self, domain: str, kind: str, **change: Any) -> History:
-        """The outcome of a change (the fields of a Proposal).  Raises NotProposed, NoOutcome, TooManyPending."""
+        """The outcome of a change (the fields of a Proposal).  Raises NotProposed, NoOutcome, TooManyPending,
+        and TooLarge.
+        """
         if len(self._pending) >= PENDING_MOST:
             raise TooManyPending
         proposal = Proposal(id=uuid.uuid4().hex, domain=domain, kind=kind, at_ms=wall_ms(), **change)
+        value = encode_proposal(proposal)
+        if len(value) > CHANGE_BYTES_MOST:
+            raise TooLarge(f"a change of {len(value):,} bytes; at most {CHANGE_BYTES_MOST:,} fit")
         waiting: asyncio.Future[History] = asyncio.get_running_loop().create_future()
         self._pending[proposal.id] = waiting
         try:
-            return await asyncio.wait_for(self._send_and_wait(proposal, waiting), self._wait_s)
+            return await asyncio.wait_for(self._send_and_wait(proposal, value, waiting), self._wait_s)
         except TransportUnavailable as error:
             raise NotProposed(proposal.id, str(error)) from error
         except TimeoutError:
@@ -84,12 +83,12 @@ class Proposer:
         finally:
             del self._pending[proposal.id]
 
-    async def _send_and_wait(self, proposal: Proposal, waiting: asyncio.Future[History]) -> History:
+    async def _send_and_wait(self, proposal: Proposal, value: bytes, waiting: asyncio.Future[History]) -> History:
         key = f"{proposal.domain}/{proposal.rule_id or ''}".encode()
         timeout_ms = max(1, int(self._wait_s * 800))  # before the wait as a whole ends: the two errors differ
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._transport.send(PROPOSALS, [encode_proposal(proposal)], key=key, timeout_ms=timeout_ms)
+                await self._transport.send(PROPOSALS, [value], key=key, timeout_ms=timeout_ms)
         except TimeoutError as error:
             raise TransportUnavailable("no acknowledgement in time") from error
         return await waiting

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.rules.text import Format, read_document
+from services.control_api.guard import address_of, who
 
 BODY_BYTES_MOST = 1024 * 1024
 BODY_DEADLINE_S = 20
@@ -45,11 +46,19 @@ def precondition(request: Request) -> Precondition:
     return Precondition(version=int(found[1]))
 
 
-def author_and_reason(request: Request) -> tuple[str, str]:
-    """Who changes the rules and why, for the audit; both are the caller's word."""
-    author = request.headers.get("apportion-author", "")
-    reason = request.headers.get("apportion-reason", "")
-    return _printable(author) or "unknown", _printable(reason)
+def who_where_why(request: Request) -> dict[str, str]:
+    """``author``, ``origin`` and ``reason`` of a change.
+
+    The author is the name of the token; without tokens, or with the configured one, the caller's word.
+    """
+    principal = who(request)
+    said = _printable(request.headers.get("apportion-author", ""))
+    author = principal.name if principal.is_named else said or "unknown"
+    return {
+        "author": author,
+        "origin": address_of(request),
+        "reason": _printable(request.headers.get("apportion-reason", "")),
+    }
 
 
 async def read_body(request: Request) -> Any:

@@ -10,17 +10,27 @@ from pydantic import SecretStr
 
 from global_sync.transport.memory import MemoryHub
 from services.control_api.app import create_app
-from services.settings import ControlApiSettings, DashboardSettings, HubRegion, HubSettings, KafkaSettings
+from services.settings import (
+    ControlApiSettings,
+    ControlLimits,
+    DashboardSettings,
+    HubRegion,
+    HubSettings,
+    KafkaSettings,
+)
 from tests.unit.control_api.fake_leader import FakeLeader, leading
 
 Serving = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 
 
-def hub_settings(token: str | None = None) -> HubSettings:
+def hub_settings(token: str | None = None, state_dir: Path = Path("/nowhere"), **limits: int) -> HubSettings:
     return HubSettings(
         kafka=KafkaSettings(bootstrap="127.0.0.1:1"),
         control_api=ControlApiSettings(
-            port=25090, state_dir=Path("/nowhere"), token=SecretStr(token) if token else None
+            port=25090,
+            state_dir=state_dir,
+            token=SecretStr(token) if token else None,
+            limits=ControlLimits(**limits),
         ),
         dashboard=DashboardSettings(port=25091),
         regions={"us-east": HubRegion(), "eu-west": HubRegion()},
@@ -43,8 +53,10 @@ def serving(hub: MemoryHub) -> Serving:
     """Runs a control API over the memory transport; ``wait_s`` is how long it waits for outcomes."""
 
     @asynccontextmanager
-    async def run(*, token: str | None = None, wait_s: float = 3.0) -> AsyncIterator[httpx.AsyncClient]:
-        app = create_app(hub.transport("control"), hub_settings(token))
+    async def run(
+        *, token: str | None = None, wait_s: float = 3.0, state_dir: Path = Path("/nowhere"), **limits: int
+    ) -> AsyncIterator[httpx.AsyncClient]:
+        app = create_app(hub.transport("control"), hub_settings(token, state_dir, **limits))
         app.state.hub.proposer._wait_s = wait_s
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with (
