@@ -1,7 +1,7 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services up down status test test-unit test-infra test-gateways check format bench clean
+.PHONY: help setup services up down status test test-unit test-infra test-gateways test-apis check format bench clean
 
 RUN := .venv/bin/python
 ARGS ?=
@@ -47,6 +47,9 @@ test-infra: setup  ## only what is deployed: chart, overlays, containers, units,
 test-gateways: setup  ## only the tests with real gateways in front
 	@$(RUN) -m infra.install redis nginx haproxy
 	$(RUN) -m pytest tests/gateways
+
+test-apis: setup  ## both APIs against their OpenAPI documents, with many more requests than `make test` sends
+	APPORTION_TEST_EXAMPLES=200 $(RUN) -m pytest --timeout 3600 tests/contract/test_apis_as_documented.py
 
 bench: setup  ## what checks cost, as ratios within one run (BENCH=http_checks: only that)
 	@$(RUN) -m infra.install redis
