@@ -55,20 +55,20 @@ def to_give_back(
     """The places of what must be refunded, when the check as a whole was denied.
 
     ``decided``: the groups that the store has answered.  A group with a denial has charged nothing; a rule with
-    ``charge_denied`` keeps its charge.
+    ``charge_denied`` keeps its charge.  A holder that had slots before keeps all: giving back would free every one.
     """
     return [
         place
         for group in decided
         if all((verdict := verdicts[place]) is not None and verdict.allowed for place in group)
         for place in group
-        if calls[place].cost > 0 and not calls[place].charge_denied and not _passed_soft(verdicts[place])
+        if calls[place].cost > 0 and not calls[place].charge_denied and not _stays(verdicts[place])
     ]
 
 
-def _passed_soft(verdict: Verdict | None) -> bool:
-    """Allowed, but not charged."""
-    return verdict is not None and verdict.reason is Reason.SOFT_LIMITED
+def _stays(verdict: Verdict | None) -> bool:
+    """Allowed, but not charged; or not what was charged just now alone."""
+    return verdict is not None and (verdict.reason is Reason.SOFT_LIMITED or verdict.held_before > 0)
 
 
 def given_back(call: BucketCall, verdict: Verdict) -> Verdict:

@@ -7,9 +7,9 @@ By the rule's ``on_store_failure``:
   known has its floor.
 - ``open``: allowed.  ``closed``: denied, ``store_unavailable``.
 
-What was allowed here without a call having been sent is owed to the bucket, and charged to it when the store is
-back (:meth:`Fallback.owed`), as far as it has not refilled in the meantime.  Slots that are held here are asked for
-there, each for its holder and for a whole lease, and not forced upon a limit that is full by then.
+What was allowed here without a call having been sent, or under a request's id, is owed to the bucket, and charged
+to it when the store is back (see ``debts``), as far as it has not refilled in the meantime.  Slots that are held
+here are asked for there, each for its holder and for a whole lease, and not forced upon a limit that is full then.
 
 A store that is asked too much sheds what may be shed (:func:`shed`): nothing is looked up, charged or owed.
 
@@ -28,8 +28,9 @@ from functools import lru_cache
 from regional_limiter.algorithms.outcome import Ending, Outcome
 from regional_limiter.algorithms.registry import fixed_share, functions_of
 from regional_limiter.algorithms.token_bucket import fits_exactly
+from regional_limiter.debts import Debt, Debts, RequestDebt
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
-from regional_limiter.model.keys import rule_of
+from regional_limiter.model.keys import rule_of, tag_of
 from regional_limiter.model.rule import OnStoreFailure, Rate, Shed
 from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS, floor_of, region_capacity
 from regional_limiter.store.base import BucketCall, Sharing, TokenLease
@@ -61,7 +62,10 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """A call that the store did not answer.  ``owing``: it was never sent, so the bucket is owed what passes.
+    """A call that the store did not answer.
+
+    ``owing``: the bucket is owed what passes, since the call was never sent, or has a request's id to be charged
+    under: ``request``, which the store would have been asked under with all calls of the same tag ("": none).
 
     ``server``: which one was asked; "" if that is not known.  ``silent_since_us``: since when it has been silent
     (steady clock); None: for ever, as far as is known.
@@ -72,6 +76,8 @@ class Unanswered:
     owing: bool
     server: str = ""
     silent_since_us: int | None = None
+    request: str = ""
+    may_have_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +89,6 @@ class _Local:
     key: str
     lag_ms: int
     outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class _Owed:
-    call: BucketCall
-    mine: BucketCall
-    key: str
-    cost: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ class _Held:
 
 
 class Fallback:
-    """One node's table.  ``keys_most`` bounds each of its three tables.
+    """One node's table.  ``keys_most`` bounds each of its tables.
 
     ``consent_us``, ``gap_us``: the protocol's.  ``started_us``: a node that has just started has heard of no
     consent, and there may be one.
@@ -128,7 +126,7 @@ class Fallback:
         self._bound_by_server: dict[str, int] = {}
         self._known: dict[str, _Known] = {}
         self._states: dict[str, _Held] = {}
-        self._owed: dict[str, _Owed] = {}
+        self.debts = Debts(keys_most, self._used)
         self._purged_at_ms = -_PURGE_EVERY_MS
 
     def remember(self, key: str, verdict: Verdict | TokenLease, asked_us: int, answered_us: int) -> None:
@@ -175,6 +173,7 @@ class Fallback:
         """
         verdicts: list[Verdict | None] = []
         local: list[_Local] = []
+        opened: list[_Local] = []
         for place, asked in enumerate(unanswered):
             call = asked.call
             plain = _without_state(call, asked.mode)
@@ -184,56 +183,55 @@ class Fallback:
                 if mine is None or call.cost > mine.capacity:
                     plain = _denied(Reason.LIMITED, RETRY_MS, share, kind)
                 else:
-                    silent_us = None if asked.silent_since_us is None else max(0, now_us - asked.silent_since_us)
-                    mine, key, lag_ms, outcome = self._outcome(mine, now_ms, silent_us)
+                    mine, key, lag_ms, outcome = self._outcome(mine, now_ms, _silent_us(asked, now_us))
                     local.append(_Local(place, mine, key, lag_ms, _with_share(outcome, share, kind)))
+            elif asked.mode is OnStoreFailure.OPEN and plain.allowed and asked.owing and call.cost:
+                opened += self._opened(place, asked, now_ms, now_us)
             verdicts.append(plain)
         everyone_allows = (
             charge
             and all(verdict is None or verdict.allowed for verdict in verdicts)
             and all(item.outcome.allowed for item in local)
         )
+        owed = []
         for item in local:
             charged = everyone_allows or item.outcome.costs_denied
             ending = item.outcome.charged if charged else item.outcome.left
             verdicts[item.place] = ending.verdict
             self._store(item.key, ending, now_ms, item.lag_ms)
-            if charged and unanswered[item.place].owing:
-                self._owe(unanswered[item.place].call, item.mine, item.key)
+            if charged:
+                owed.append(item)
+        for item in opened:
+            if everyone_allows:
+                self._store(item.key, item.outcome.charged, now_ms, item.lag_ms)
+                owed.append(item)
+        self._owe(unanswered, sorted(owed, key=lambda item: item.place), now_ms)
         return [verdict for verdict in verdicts if verdict is not None]
+
+    def _opened(self, place: int, asked: Unanswered, now_ms: int, now_us: int) -> list[_Local]:
+        """What an open rule lets through is kept count of all the same, in a bucket of the region's whole part."""
+        mine = _part(asked.call, self._share(asked.call, asked.server, now_us)[0], 1)
+        if mine is None:
+            return []
+        mine = replace(mine, cost=min(mine.cost, mine.capacity), charge_denied=True)
+        mine, key, lag_ms, outcome = self._outcome(mine, now_ms, _silent_us(asked, now_us))
+        return [_Local(place, mine, key, lag_ms, outcome)] if outcome.allowed or outcome.costs_denied else []
 
     # ---- what is owed to the store
 
     @property
     def owes(self) -> bool:
-        return bool(self._owed)
+        return bool(self.debts)
 
     def owed(self, now_ms: int, keys_most: int) -> list[BucketCall]:
-        """Calls that charge what is owed, whether or not the bucket holds so much; :meth:`paid` ends each.
-
-        What the local bucket has refilled is no longer owed, nor what belongs to a window that is over.
-        """
-        calls = []
-        for name in list(self._owed)[:keys_most]:
-            owed = self._owed[name]
-            cost = self._still_owed(owed, now_ms)
-            if cost > 0:
-                calls.append(replace(owed.call, cost=cost, charge_denied=True))
-            else:
-                del self._owed[name]
-        return calls
+        """See :meth:`Debts.sums`."""
+        return self.debts.sums(now_ms, keys_most)
 
     def paid(self, call: BucketCall) -> None:
-        """A call of :meth:`owed` has been sent.  What was allowed here since stays owed."""
-        owed = self._owed.pop(_name(call), None)
-        if owed is not None and owed.cost > call.cost:
-            self._owed[_name(call)] = replace(owed, cost=owed.cost - call.cost)
+        self.debts.paid(call)
 
     def postpone(self, call: BucketCall) -> None:
-        """A call of :meth:`owed` could not be sent: let others go first."""
-        owed = self._owed.pop(_name(call), None)
-        if owed is not None:
-            self._owed[_name(call)] = owed
+        self.debts.postpone(call)
 
     def release(self, call: BucketCall, now_ms: int) -> bool:
         """``call.holder`` gives its slots back: it has them here no longer, and they are not owed.
@@ -243,35 +241,47 @@ class Fallback:
         functions = functions_of(call)
         if functions.renew is None:
             return False
-        owed = self._owed.pop(_name(call), None)
+        owed = self.debts.forget(call)
         key = functions.storage_key(call, now_ms) if owed is None else owed.key
         ending = functions.give_back(self._state(key, now_ms), call, fixed_share(call), now_ms)
         if ending is not None:
             self._store(key, ending, now_ms, 0)
         return ending is not None
 
-    def _owe(self, call: BucketCall, mine: BucketCall, key: str) -> None:
-        known = self._owed.get(_name(call))
-        if known is None and len(self._owed) >= self._keys_most:
-            return
-        adds = functions_of(call).renew is None and known is not None and known.key == key
-        cost = call.cost + (known.cost if known is not None and adds else 0)
-        self._owed[_name(call)] = _Owed(call, mine, key, min(cost, call.capacity))
+    def _owe(self, unanswered: Sequence[Unanswered], charged: Sequence[_Local], now_ms: int) -> None:
+        """All of ``charged`` are owed, those of one request and one call to the store together."""
+        requests: dict[tuple[str, str], list[_Local]] = {}
+        for item in charged:
+            asked = unanswered[item.place]
+            if not asked.owing:
+                continue
+            if asked.request:
+                requests.setdefault((asked.request, tag_of(asked.call.key)), []).append(item)
+            else:
+                adds = functions_of(asked.call).renew is None
+                self.debts.add(Debt(asked.call, item.mine, item.key), asked.call.cost, adds=adds)
+        for (request, tag), items in requests.items():
+            group = [asked for asked in unanswered if (asked.request, tag_of(asked.call.key)) == (request, tag)]
+            # The store knows a request by all that it asks for: a part of it cannot be charged.
+            if len(items) == len(group):
+                debts = tuple(Debt(unanswered[item.place].call, item.mine, item.key) for item in items)
+                self.debts.add_request(RequestDebt(request, debts, group[0].may_have_run, now_ms))
 
-    def _still_owed(self, owed: _Owed, now_ms: int) -> int:
-        functions, mine = functions_of(owed.mine), owed.mine
-        if functions.storage_key(mine, now_ms) != owed.key:
+    def _used(self, mine: BucketCall, key: str, now_ms: int) -> int:
+        """What was used of this node's own bucket and has not refilled; slots: what their holder has."""
+        functions = functions_of(mine)
+        if functions.storage_key(mine, now_ms) != key:
             return 0
-        state = self._state(owed.key, now_ms)
+        state = self._state(key, now_ms)
         if functions.renew is not None:
-            return owed.cost if functions.renew(state, mine, fixed_share(mine), now_ms) is not None else 0
+            return mine.cost if functions.renew(state, mine, fixed_share(mine), now_ms) is not None else 0
         peek = replace(mine, cost=0)
-        held = self._states.get(owed.key)
+        held = self._states.get(key)
         if mine.refill is not None and held is not None:
             # The store answers by now: what would be earned here after the last use, its own bucket earns.
             state, now_ms = held.state, held.used_ms - held.lag_ms
         outcome = functions.decide(state, peek, fixed_share(peek), now_ms)
-        return min(owed.cost, mine.capacity - outcome.left.verdict.remaining)
+        return mine.capacity - outcome.left.verdict.remaining
 
     def _outcome(
         self, call: BucketCall, now_ms: int, silent_us: int | None
@@ -333,9 +343,8 @@ class Fallback:
         return len(self._states)
 
 
-def _name(call: BucketCall) -> str:
-    """What is owed is told apart by bucket, and where there are holders by holder."""
-    return f"{call.key}\0{call.holder}" if call.holder else call.key
+def _silent_us(asked: Unanswered, now_us: int) -> int | None:
+    return None if asked.silent_since_us is None else max(0, now_us - asked.silent_since_us)
 
 
 def shed(call: BucketCall, told: Shed) -> Verdict:

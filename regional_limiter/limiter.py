@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 from regional_limiter import engine
 from regional_limiter.algorithms.registry import ALGORITHMS
 from regional_limiter.algorithms.token_lease import may_lease as may_lease_from
+from regional_limiter.debts import RequestDebt
 from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback, Unanswered, shed
 from regional_limiter.heartbeat import Heartbeat
@@ -96,6 +97,7 @@ class LimiterStatus:
     refused_sets: int = 0
     refused_domains: Mapping[str, str] = field(default_factory=dict)
     refunds_dropped: int = 0
+    debts_dropped: int = 0
     demand_dropped: int = 0
     shadows: Mapping[str, ShadowCount] = field(default_factory=dict)
     leases: LeaseCounts = field(default_factory=LeaseCounts)
@@ -234,6 +236,7 @@ class Limiter:
             refused_sets=self._rules.refused_sets,
             refused_domains=dict(self._rules.refused),
             refunds_dropped=self._refunds_dropped,
+            debts_dropped=self._fallback.debts.dropped,
             demand_dropped=self._demand.dropped,
             shadows=self._shadows.counts(),
             leases=self._token_leases.counts(),
@@ -531,13 +534,11 @@ class Limiter:
             raise refused
         verdicts: list[Verdict | None] = [None] * len(calls)
         decided: list[list[int]] = []
-        failed: dict[int, tuple[bool, StoreUnavailable]] = {}
+        failed: dict[int, tuple[str | None, StoreUnavailable]] = {}
         for group, outcome in zip(plan.groups, outcomes, strict=True):
             if isinstance(outcome, StoreUnavailable):
                 self._count_degraded(outcome.cause)
-                # A request that may come again is charged when it does.
-                owing = not outcome.may_have_run and request_id is None
-                failed.update(dict.fromkeys(group, (owing, outcome)))
+                failed.update(dict.fromkeys(group, (plan.request_id_of(group, request_id), outcome)))
                 continue
             if isinstance(outcome, Exception):
                 raise outcome
@@ -632,11 +633,11 @@ class Limiter:
         plan: Plan,
         calls: Sequence[BucketCall],
         verdicts: list[Verdict | None],
-        failed: Mapping[int, tuple[bool, StoreUnavailable]],
+        failed: Mapping[int, tuple[str | None, StoreUnavailable]],
     ) -> None:
         """Fill in the verdicts of what the store did not answer.  Nothing is charged when another rule denied.
 
-        ``failed``: the places, whether what passes is owed to the bucket, and what the store's error was.
+        ``failed``: the places, the id that the store was asked under, and what its error was.
         """
         soft = [place for place, step in enumerate(plan.steps) if step.rule.mode is Mode.SOFT]
         together = [place for place in failed if place not in soft]
@@ -646,16 +647,7 @@ class Limiter:
                 verdict is None or verdict.allowed for place, verdict in enumerate(verdicts) if place not in soft
             )
             local = self._fallback.decide(
-                [
-                    Unanswered(
-                        calls[place],
-                        plan.steps[place].rule.on_store_failure,
-                        failed[place][0],
-                        failed[place][1].server,
-                        failed[place][1].silent_since_us,
-                    )
-                    for place in places
-                ],
+                [_unanswered(plan.steps[place], calls[place], *failed[place]) for place in places],
                 now_ms=time_ns() // 1_000_000,
                 now_us=monotonic_ns() // 1000,
                 nodes=self._heart.nodes_most(),
@@ -749,7 +741,11 @@ class Limiter:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(PAY_EVERY_S):
                         is_last = await self._stopping.wait()
-                for call in fallback.owed(time_ns() // 1_000_000, OWED_AT_ONCE):
+                now_ms = time_ns() // 1_000_000
+                for owed in fallback.debts.requests(now_ms, OWED_AT_ONCE):
+                    if await self._settle(owed):
+                        fallback.debts.settled(owed)
+                for call in fallback.owed(now_ms, OWED_AT_ONCE):
                     try:
                         charged = await self._calls.charge(call)
                     except StoreUnavailable:
@@ -764,6 +760,18 @@ class Limiter:
             _log.exception("charging what was decided locally failed")
         finally:
             self._paying = None
+
+    async def _settle(self, owed: RequestDebt) -> bool:
+        """Charge what was decided locally for a request with an id; whether that is over."""
+        try:
+            await self._calls.settle(owed.calls, owed.request)
+        except StoreUnavailable:
+            return False
+        except OtherRequest:
+            return True  # its id has asked for something else since
+        except Exception:
+            _log.exception("what was decided locally for a request cannot be charged")
+        return True
 
     def _refund_later(self, calls: list[BucketCall], request_id: str | None, turn: int | None) -> None:
         """A refund that cannot be delivered is dropped and counted: it errs to the strict side.
@@ -786,6 +794,19 @@ class Limiter:
         except Exception:
             self._refunds_dropped += 1
             _log.exception("a refund failed")
+
+
+def _unanswered(step: Step, call: BucketCall, request: str | None, error: StoreUnavailable) -> Unanswered:
+    return Unanswered(
+        call,
+        step.rule.on_store_failure,
+        # Without an id a call that may have run must not be charged once more.
+        request is not None or not error.may_have_run,
+        error.server,
+        error.silent_since_us,
+        request or "",
+        error.may_have_run,
+    )
 
 
 def _with_lease(answer: Answer, calls: Sequence[BucketCall]) -> Answer:

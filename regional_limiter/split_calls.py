@@ -27,6 +27,7 @@ from regional_limiter.store.base import (
     TokenLease,
 )
 from regional_limiter.sub_buckets import SubBuckets, spread, sub_call
+from regional_limiter.submitting import settled
 
 _T = TypeVar("_T")
 
@@ -132,6 +133,21 @@ class SplitCalls:
         if not charged and outcomes and isinstance(outcomes[0], StoreUnavailable):
             raise outcomes[0]
         return charged
+
+    async def settle(self, calls: Sequence[BucketCall], request_id: str) -> None:
+        """Charge a request that was allowed elsewhere, whether or not it is there, and once under its id.
+
+        A split key only where one of its sub-buckets holds it: its request may have been anywhere.
+        """
+        if calls[0].split == 1:
+            await self._store.check([replace(call, charge_denied=True) for call in calls], request_id)
+        else:
+            prepared = self.prepare(calls, request_id)
+
+            def submit(done: Decided) -> None:
+                self.submit(prepared, done)
+
+            await settled(submit)
 
     async def refund(
         self, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None

@@ -111,6 +111,7 @@ def decide(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: i
         return Outcome(False, left, left, False)
     after = _taken(looked, call, missing)
     verdict = verdict_of(share, reason, call.part - after.used, 0, after.reset_after_ms)
+    verdict = replace(verdict, held_before=len(looked.mine))
     return Outcome(True, _stored(Ending(verdict), after), left, False)
 
 

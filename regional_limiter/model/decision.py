@@ -58,7 +58,8 @@ class Verdict:
     ``share``: the share that decided (10,000 for region scope); ``session_left_us`` and ``consent_left_us``
     are counted from the store's reading of its clock (0 when not alive).
     ``replayed``: the answer that the same request already had; charged, and counted, then.  ``turn``: how often
-    the bucket's store was asked by this request before.
+    the bucket's store was asked by this request before.  ``held_before``: slots that the holder of an allowed check
+    had already.
     """
 
     allowed: bool
@@ -74,6 +75,7 @@ class Verdict:
     replayed: bool = False
     wait_ms: int = 0
     turn: int = 0
+    held_before: int = 0
 
 
 @value

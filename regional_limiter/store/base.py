@@ -86,10 +86,10 @@ class BucketCall:
 
     @property
     def largest(self) -> int:
-        """A cost above it ``exceeds_capacity``: the whole, or as much of it as this region can come to hold."""
+        """A cost above it ``exceeds_capacity``: what one bucket here can come to hold of the whole."""
         if self.sharing is Sharing.ADAPTIVE:
             return region_capacity(self.capacity, self.largest_share, self.regions)
-        return self.capacity
+        return -(-self.capacity // self.split)
 
 
 @dataclass(frozen=True, slots=True)

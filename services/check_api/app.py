@@ -84,6 +84,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 BODY_DEADLINE_S = 5.0
 PARSED_AT_ONCE_BYTES = 4096
+PARSED_BESIDE_MOST = 8
+"""Large batches that are parsed, or wait to be parsed, in threads: each holds up to a MiB."""
 LOG_ERRORS_EVERY_S = 1.0
 TOKEN_HEADER = b"x-apportion-token"
 """Bears the token where ``Authorization`` is the caller's caller's, as in what a gateway passes on."""
@@ -153,6 +155,7 @@ class NodeApp:
         self._web: Callable[[Scope, Receive, Send], Awaitable[None]] | None = None
         self._loading = asyncio.Lock()
         self.batches = Batches(limiter)
+        self._parsed_beside = 0
         self.heads = Heads(self._token)
         self._authorizer = Authorizer(options.authorize)
         self.rls = RateLimitService(
@@ -239,9 +242,16 @@ class NodeApp:
     async def _check_batch(self, scope: Scope, receive: Receive) -> Reply:
         body = await _read_body(scope, receive, BATCH_BYTES_MOST)
         # What comes here is wrong in some place, nearly always; a large one would hold up everybody else.
-        checks = (
-            parse_batch(body) if len(body) <= PARSED_AT_ONCE_BYTES else await asyncio.to_thread(parse_batch, body)
-        )
+        if len(body) <= PARSED_AT_ONCE_BYTES:
+            checks = parse_batch(body)
+        elif self._parsed_beside >= PARSED_BESIDE_MOST:
+            return TOO_MANY_BATCHES
+        else:
+            self._parsed_beside += 1
+            try:
+                checks = await asyncio.to_thread(parse_batch, body)
+            finally:
+                self._parsed_beside -= 1
         future: asyncio.Future[Outcomes] = asyncio.get_running_loop().create_future()
 
         def done(outcomes: Outcomes) -> None:

@@ -54,6 +54,8 @@ class Counts:
         self.degraded_answers = 0
         self.answers_at_floor = 0
         """Of the degraded ones: the store decided all of it."""
+        self.repeated = 0
+        """Answers that a request with an id had been given before."""
         self.unexpected_errors = 0
         self.durations: dict[tuple[str, str, int], Durations] = {}
         self.calls: dict[tuple[str, int], Durations] = {}
@@ -61,6 +63,10 @@ class Counts:
 
     def checked(self, domain: str, answer: Answer) -> None:
         """A check has been answered.  A domain is a label only if one of its rules was named."""
+        verdicts = answer.verdicts
+        if verdicts and verdicts[0].verdict.replayed and all(item.verdict.replayed for item in verdicts):
+            self.repeated += 1
+            return
         rule = answer.rule
         key = (domain, rule, answer.reason.value) if rule is not None else ("", "", answer.reason.value)
         if key not in self.checks and len(self.checks) >= SERIES_MOST:

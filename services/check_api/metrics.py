@@ -52,6 +52,12 @@ class Metrics:
         words = "Degraded decisions, by cause: floor is a cut link, all others are Redis"
         counter("ratelimit.degraded", [self._degraded], "{decision}", words)
         counter(
+            "ratelimit.repeated_checks",
+            [observed(lambda: counts.repeated)],
+            "{check}",
+            "Answers given again to a request with an id: charged, and counted as a check, the first time",
+        )
+        counter(
             "ratelimit.unexpected_errors",
             [observed(lambda: counts.unexpected_errors)],
             "{error}",
@@ -60,6 +66,7 @@ class Metrics:
         for name, read, words in (
             ("ratelimit.refused_sets", lambda: self._status().refused_sets, "Rule sets refused by this node"),
             ("ratelimit.refunds_dropped", lambda: self._status().refunds_dropped, "Refunds not delivered"),
+            ("ratelimit.debts_dropped", lambda: self._status().debts_dropped, "Local decisions never charged"),
             ("ratelimit.demand_dropped", lambda: self._status().demand_dropped, "Demand that found no room"),
         ):
             counter(name, [observed(read)], "", words)

@@ -26,6 +26,7 @@ PURE_ROOMS = (
     "regional_limiter/fallback.py",
     "regional_limiter/plan.py",
     "regional_limiter/together.py",
+    "regional_limiter/debts.py",
     "regional_limiter/denials.py",
     "regional_limiter/soft.py",
     "regional_limiter/usage.py",

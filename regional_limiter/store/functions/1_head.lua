@@ -12,8 +12,8 @@
 --   call of a rule (of a calendar: until the next edge), so it is parsed once and remembered.
 -- VERDICT is nine integers: allowed (0 no, 1 yes; 2 more in an answer that is given again; 4 more for each TURN), reason (0 ok, 1 limited,
 --   2 exceeds_capacity, 3 zero_limit), remaining, wait in ms (denied: until it is worth to ask again, -1 never;
---   allowed: until it is this request's turn), reset_after_ms, share, share kind (0 whole, 1 lease, 2 base, 3 floor),
---   session left in us, consent left in us.
+--   allowed: until it is this request's turn, or below 0: so many slots its holder had before), reset_after_ms,
+--   share, share kind (0 whole, 1 lease, 2 base, 3 floor), session left in us, consent left in us.
 -- HOLDER: who takes or gives back (12 bytes), one for each rule of a kind that has holders, in their order.
 --
 -- check          keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER.. [, ASKED]

@@ -100,6 +100,7 @@ function concurrency.finish(s, p, charge)
     end
   end
   if charge then
+    wait = -s.mine -- what its holder had before: not to be given back when another rule denies
     s.used = s.used + s.missing
     lease_slots(s, p, s.mine + s.missing)
     reset = store_heads(s)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -13,7 +15,9 @@ from hypothesis import strategies as st
 from regional_limiter.limiter import ShardStatus
 from regional_limiter.model.decision import Reason, ShareKind
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable, StoreUnavailable
+from services.check_api import app
 from services.check_api.batches import Batches
+from services.check_api.bodies import parse_batch
 from tests.unit.check_api.fakes import FakeLimiter, Response, answer_of, call, node_of, rule_verdict
 
 CHECK = b'{"client_key":"user:42","resource":"POST /orders"}'
@@ -357,6 +361,26 @@ async def test_an_error_of_one_check_in_a_batch_is_counted_and_never_an_allow() 
     unreadable = node_of(FakeLimiter(RulesUnavailable("shop", "rules[0]")))
     response = await call(unreadable, "POST", "/v1/check:batch", batch(GOOD))
     assert response.json()["answers"][0]["error"]["status"] == 503
+
+
+async def test_too_many_large_batches_that_wait_for_a_thread_are_sent_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on, large = threading.Event(), batch(*[{**GOOD, "cost": -1}] * 200)
+
+    def slowly(body: bytes) -> object:
+        assert go_on.wait(10)
+        return parse_batch(body)
+
+    monkeypatch.setattr(app, "parse_batch", slowly)
+    monkeypatch.setattr(app, "PARSED_BESIDE_MOST", 2)
+    node = node_of(FakeLimiter())
+    waiting = [asyncio.create_task(call(node, "POST", "/v1/check:batch", large)) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert_problem(await call(node, "POST", "/v1/check:batch", large), 503)
+    go_on.set()
+    assert [response.status for response in await asyncio.gather(*waiting)] == [200, 200]
+    assert (await call(node, "POST", "/v1/check:batch", large)).status == 200
 
 
 async def test_too_many_batches_that_wait_are_sent_elsewhere() -> None:

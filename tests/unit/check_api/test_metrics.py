@@ -83,6 +83,21 @@ async def test_envoyproxy_ratelimit_1132_many_users_leave_the_series_unchanged()
     assert len(text.splitlines()) <= with_metrics + one_more_route
 
 
+async def test_an_answer_that_is_given_again_is_no_other_check() -> None:
+    new, again = rule_verdict("a"), rule_verdict("a")
+    again = replace(again, verdict=replace(again.verdict, replayed=True))
+    counts = Counts()
+    for verdicts in ((new,), (again,), (again, again), (again, new)):
+        counts.checked("shop", answer_of(*verdicts))
+    assert sum(counts.checks.values()) == 2, "one whose other rule was asked anew is a check"
+    node = node_of(FakeLimiter(answer_of(again)))
+    await call(node, "POST", "/v1/check", b'{"client_key":"a","resource":"b"}')
+    found = samples((await call(node, "GET", "/metrics")).body.decode())
+    assert found["ratelimit_repeated_checks_total"][0][1] == 1
+    assert "ratelimit_checks_total" not in found
+    assert found["ratelimit_debts_dropped_total"][0][1] == 0
+
+
 def test_the_table_of_rules_is_bounded_even_when_rules_come_and_go() -> None:
     counts = Counts()
     for number in range(SERIES_MOST + 100):

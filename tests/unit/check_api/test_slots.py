@@ -127,6 +127,16 @@ async def test_all_are_taken_or_none(world: World) -> None:
     assert await world.said("renew", lease_id="c") == {"held": False}
 
 
+async def test_a_holder_that_asks_again_in_vain_keeps_what_it_had(world: World) -> None:
+    assert (await world.said("acquire", lease_id="mine"))["allowed"]
+    assert (await world.said("acquire", "slots-elsewhere", lease_id="other"))["allowed"]
+    await world.said("release", "slots-elsewhere", lease_id="other")
+    assert not (await world.said("acquire", "slots-elsewhere", lease_id="mine"))["allowed"]  # elsewhere: none left
+    await world.node.limiter.stop()  # type: ignore[attr-defined]  # delivers what is given back
+    assert await world.said("renew", lease_id="mine") == {"held": True}
+    assert await world.said("release", lease_id="mine") == {"released": True}
+
+
 async def test_a_check_takes_its_slots_under_its_request_or_a_new_id(world: World) -> None:
     named = await world.said("check", request_id="r1")
     assert (named["lease_id"], named["lease_ms"]) == ("r1", 30_000)
