@@ -1,12 +1,14 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services up down status test test-unit test-infra test-gateways test-apis check format bench clean
+.PHONY: help setup services up down status test test-unit test-infra test-gateways test-apis check format sim sim-long mutants bench clean
 
 RUN := .venv/bin/python
 ARGS ?=
 TESTS ?= tests
 BENCH ?=
+SEEDS ?= 0-1999
+SYSTEM ?= 0-39
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +52,15 @@ test-gateways: setup  ## only the tests with real gateways in front
 
 test-apis: setup  ## both APIs against their OpenAPI documents, with many more requests than `make test` sends
 	APPORTION_TEST_EXAMPLES=200 $(RUN) -m pytest --timeout 3600 tests/contract/test_apis_as_documented.py
+
+sim: setup  ## seeds of the simulated worlds and every directed schedule (SEEDS=a-b, SYSTEM=a-b)
+	@$(RUN) -m tests.simulation seeds --shares $(SEEDS) --system $(SYSTEM)
+
+sim-long: setup  ## 1,000,000 seeds, on every core; may be ended and goes on where it was
+	@nice $(RUN) -m tests.simulation long
+
+mutants: setup  ## break each rule of the protocol: which directed schedule notices?
+	@$(RUN) -m tests.simulation mutants
 
 bench: setup  ## what checks cost, as ratios within one run (BENCH=http_checks: only that)
 	@$(RUN) -m infra.install redis

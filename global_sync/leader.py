@@ -215,16 +215,20 @@ class Leader:
             await asyncio.sleep(self._times.beat_us / 4e6)
             # Asked twice: a beat may come in while the log's end is looked up.
             if self._is_leaderless() and await self._has_read_everything() and self._is_leaderless():
-                self._take_over()
+                self.take_over()
+
+    @property
+    def may_lead(self) -> bool:
+        """Who begins in the middle of a log, and not at a snapshot, does not know what was granted before."""
+        knows_all = self._caught_up and self._history_is_whole and not self.malformed and not self.other_times
+        return knows_all and not self.side.active
 
     def _is_leaderless(self) -> bool:
         patience_us = (SILENCE_BEATS + self._rank) * self._times.beat_us
-        # Who begins in the middle of a log, and not at a snapshot, does not know what was granted before.
-        knows_all = self._caught_up and self._history_is_whole and not self.malformed and not self.other_times
-        may_lead = knows_all and not self.side.active
-        return may_lead and self._now_us() - self.heard_us >= patience_us
+        return self.may_lead and self._now_us() - self.heard_us >= patience_us
 
-    def _take_over(self) -> None:
+    def take_over(self) -> None:
+        """Append a MARK, whoever leads: for :attr:`may_lead` only.  Safe at any time, and never needed twice."""
         silent_ms = (self._now_us() - self.heard_us) // 1_000
         self.takeovers += 1
         self.heard_us = self._now_us()  # wait as long again before the next try

@@ -51,6 +51,10 @@ class BoundChecker:
             self._lowest = -self._per_us * at_us
         self._used -= round(tokens * self._unit)
 
+    def allow_time(self, at_us: int, time_us: int) -> None:
+        """The same for so much refill."""
+        self.allow(at_us, self._per_us * time_us / self._unit)
+
     def change(self, capacity: int) -> None:
         """From now on the capacity is at least this (during a change of the limit: the larger of both)."""
         self._capacity = max(self._capacity, capacity * self._unit)

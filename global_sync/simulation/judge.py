@@ -78,6 +78,7 @@ class Judge:
         self.looks = 0
 
     def look(self, foresee: bool = True) -> None:
+        """``foresee`` False: nothing has happened since the last look but that time passed."""
         world = self._world
         self.looks += 1
         for key in world.keys:

@@ -53,13 +53,20 @@ class Node:
         self.clock = clock
         self.law = law
         self.disk_us = 1000
-        self.reaches: Callable[[Copy], bool] = lambda copy: True
+        self.is_cut = False
+        self.clings: set[Copy] = set()
+        """Copies that are no longer primary, and that it takes for one."""
+        self.asked_old_primary = False
+        """In the last check."""
         self._redis = redis
         self._scheduler = scheduler
         self._random = random
         self._touch_us = times.touch_us * 9 // 10
         self._times = times
+        self.leased: Callable[[str, int], None] = lambda key, tokens: None
+        """Told of every lease that Redis gives it."""
         self._life = 0
+        self._regions_most: dict[str, int] = {}
         self.frozen_until_us = 0
         self.bases: Mapping[str, int] = {}
         self.base_version = -1
@@ -113,6 +120,7 @@ class Node:
 
     def check(self, check: Check) -> tuple[bool, Sequence[BucketCall], Sequence[Verdict]]:
         """Whether it is allowed, and what each of its rules said."""
+        self.asked_old_primary = False
         plan = self.planner.plan(check)
         calls = plan.calls(check.cost)
         if not calls:
@@ -165,9 +173,10 @@ class Node:
     def _primary(self, shard: Shard) -> Copy | None:
         """The copy that this node takes for the shard's primary, if it answers."""
         copy = shard.copy
-        if shard.old_primary is not None and self.reaches(shard.old_primary):
+        if shard.old_primary is not None and shard.old_primary in self.clings:
             copy = shard.old_primary
-        return None if copy.stopped or not self.reaches(copy) else copy
+            self.asked_old_primary = True
+        return None if copy.stopped or self.is_cut else copy
 
     def _decide_locally(
         self,
@@ -277,8 +286,14 @@ class Node:
             version, content = copy.point.fetch_rules(copy.now_us())
             if version > self._rules_version:
                 self._rules_version = version
-                self._domains = _domains(content, self._redis.region)
+                self._domains = self._with_regions(_domains(content, self._redis.region))
                 self._use_rules()
+
+    def _with_regions(self, domains: Mapping[str, DomainRules]) -> dict[str, DomainRules]:
+        """As many regions as there ever were: one that was taken out may still use its base for a while."""
+        for name, rules in domains.items():
+            self._regions_most[name] = max(rules.regions, self._regions_most.get(name, 1))
+        return {name: replace(rules, regions=self._regions_most[name]) for name, rules in domains.items()}
 
     def _stored(self, version: int, bases: Mapping[str, int], life: int) -> None:
         self._on_disk = (version, bases)
@@ -316,6 +331,7 @@ class Node:
                 self.leases.failed(ask, self.now_us())
             return
         lease = copy.point.lease(copy.now_us(), ask.call, ask.want, ask.returned)
+        self.leased(ask.call.key, lease.tokens)
         if life == self._life:
             self._later(lambda: self._granted(ask, lease, asked_us))
 

@@ -26,10 +26,10 @@ class Scheduler:
     def __init__(self) -> None:
         self.now_us = 0
         self.events = 0
-        self._queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._queue: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._serial = 0
 
-    def later(self, delay_us: int, act: Callable[..., None], *arguments: Any) -> None:
+    def later(self, delay_us: int, act: Callable[..., object], *arguments: Any) -> None:
         """Call ``act`` after ``delay_us`` of true time (0: after what is already planned for now)."""
         self._serial += 1
         heapq.heappush(self._queue, (self.now_us + max(0, delay_us), self._serial, act, arguments))

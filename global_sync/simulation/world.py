@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
+from typing import Any
 
 from global_sync import codec
 from global_sync.agent import Agent
@@ -99,6 +102,16 @@ class World:
         """Keys that a lease was ever recorded of, or a check met: those that are judged."""
         self.failures: list[str] = []
         self.bounds: dict[str, BoundChecker] = {}
+        self.local_bounds: dict[tuple[str, str], BoundChecker] = {}
+        """(region, key): of what its nodes decided without Redis."""
+        self.old_primary_bounds: dict[str, BoundChecker] = {}
+        """Key: of what a cut-off old primary still decided."""
+        self._lately: dict[str, deque[tuple[int, str, int]]] = {name: deque() for name in regions}
+        self._stepped_us: dict[Copy, int] = {}
+        self.usual: dict[tuple[int, str], object] = {}
+        """For :mod:`faults`: what attributes are when nothing is wrong."""
+        self.demand: dict[str, float] = dict.fromkeys(regions, 0.0)
+        """For :mod:`faults`: what each region asks for, in parts of the whole limit."""
         self.tallies: dict[str, Tally] = {name: Tally() for name in regions}
         self.watchers: list[Callable[[Decided], None]] = []
         self._drift_ppm = drift_ppm
@@ -110,6 +123,7 @@ class World:
         for rank, name in enumerate(regions):
             self.start_agent(name)
             self.start_candidate(name, rank)
+        self.rules: Mapping[str, object] = rules
         self.put_rules(rules)
         self.scheduler.later(0, self._offer_all)
         if judged_every_us:
@@ -121,6 +135,8 @@ class World:
         redis = RegionRedis(name, [self._shard(name, number) for number in range(shards)])
         region = Region(name, Link.of(delay_us), redis, [])
         region.nodes = [self._node(name, number, redis) for number in range(nodes)]
+        for node in region.nodes:
+            node.leased = partial(self._note, name)
         return region
 
     def _shard(self, region: str, number: int) -> Shard:
@@ -152,7 +168,7 @@ class World:
         place = self.regions[region]
         process = self._process(f"{region} agent")
         store = RegionStore(place.redis, process, self.scheduler, self.random, NEAR)
-        store.wrote = self._look
+        store.wrote = self.look
         transport = SimTransport(self.hub, process, place.link)
         agent = Agent(region, store, transport, self.times, None, now_us=process.now_us, new_id=process.new_id)
         running = AgentProcess(process, store, agent)
@@ -257,20 +273,36 @@ class World:
             tally.admitted += check.cost
             for call, verdict in zip(calls, verdicts, strict=True):
                 if call.sharing is not Sharing.WHOLE and call.refill is not None:
-                    self._admit(call, call.refill, verdict)
+                    self._admit(region, call, call.refill, verdict, node)
         if self.watchers:
             decided = Decided(self.now_us, region, check.cost, admitted, calls, verdicts)
             for watch in self.watchers:
                 watch(decided)
         return admitted
 
-    def _admit(self, call: BucketCall, refill: Rate, verdict: Verdict) -> None:
-        bound = self.bounds.get(call.key)
+    def _admit(self, region: str, call: BucketCall, refill: Rate, verdict: Verdict, node: Node) -> None:
+        """Give it to the checker that it belongs to (docs/semantics.md says which of them add up)."""
+        key, now_us = call.key, self.now_us
+        if verdict.degraded:
+            local = self.local_bounds.get((region, key))
+            if local is None:
+                local = self.local_bounds[region, key] = BoundChecker(call.capacity, refill)
+            local.admit(now_us, call.cost)
+            return
+        bounds = self.old_primary_bounds if node.asked_old_primary else self.bounds
+        bound = bounds.get(key)
         if bound is None:
-            bound = self.bounds[call.key] = BoundChecker(call.capacity, refill)
-            self.keys[call.key] = None
-        if not verdict.degraded:
-            bound.admit(self.now_us, call.cost)
+            bound = bounds[key] = BoundChecker(call.capacity, refill)
+            self.keys[key] = None
+        bound.admit(now_us, call.cost)
+        self._note(region, key, call.cost)
+
+    def _note(self, region: str, key: str, tokens: int) -> None:
+        """Charged in that region just now: a promotion within a lag would lose it."""
+        lately = self._lately[region]
+        lately.append((self.now_us, key, tokens))
+        while lately and lately[0][0] < self.now_us - LAG_US:
+            lately.popleft()
 
     # ---- looking
 
@@ -304,9 +336,15 @@ class World:
     def problems(self) -> list[Broken]:
         """What was broken so far: invariants, and the bound of the admitted checks."""
         found = list(self.judge.broken.values())
-        for key, bound in self.bounds.items():
-            if bound.worst > 0:
-                found.append(Broken("bound", bound.worst_at_us, key, f"{bound.worst:.3f} tokens too many"))
+        tables: tuple[tuple[str, Mapping[Any, BoundChecker]], ...] = (
+            ("bound", self.bounds),
+            ("bound, decided without Redis", self.local_bounds),
+            ("bound, by an old primary", self.old_primary_bounds),
+        )
+        for name, bounds in tables:
+            for key, bound in bounds.items():
+                if bound.worst > 0:
+                    found.append(Broken(name, bound.worst_at_us, str(key), f"{bound.worst:.3f} tokens too many"))
         return found
 
     def _written(self, message: Message) -> None:
@@ -319,12 +357,13 @@ class World:
             elif isinstance(record, LeaseRecord):
                 self.keys.setdefault(record.key)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Judge now, if this world is judged at all."""
         if self._judged_every_us:
             self.judge.look()
 
     def _judge_again(self) -> None:
-        self.judge.look()
+        self.judge.look(foresee=False)
         self.scheduler.later(self._judged_every_us, self._judge_again)
 
     # ---- what operators do
@@ -332,6 +371,7 @@ class World:
     def put_rules(self, rules: Mapping[str, object]) -> None:
         """Propose a whole set.  Raises InvalidRules."""
         rule_set = parse_document(rules)
+        self.rules = rules
         self._serial += 1
         proposal = Proposal(
             id=f"proposal-{self._serial}",
@@ -342,7 +382,57 @@ class World:
         )
         self.hub.append(PROPOSALS, encode_proposal(proposal), rule_set.domain.encode())
 
+    @property
+    def weights(self) -> dict[str, int]:
+        """Weight by region, as last proposed."""
+        weights = self.rules["regions"]
+        assert isinstance(weights, dict)
+        return dict(weights)
+
+    def change_rules(self, **changes: object) -> None:
+        """Propose the set with some of its fields replaced."""
+        self.put_rules({**self.rules, **changes})
+
     # ---- faults
+
+    def promote(self, region: Region, number: int) -> bool:
+        """Make the other copy of the shard primary, with what was replicated.
+
+        False: it has changed so often lately that no cluster would do it again (three times within the time that
+        a variable takes to be trusted, and a gap).
+        """
+        shard, times = region.redis.shards[number], self.times
+        window_us = times.settle_age_us + times.gap_us + 2
+        if sum(self.now_us - at_us <= window_us for at_us in shard.changes_us) >= 3:
+            return False
+        shard.changes_us.append(self.now_us)
+        shard.promote()
+        for at_us, key, tokens in self._lately[region.name]:
+            if self.now_us - at_us <= LAG_US and key in self.bounds:
+                self.bounds[key].allow(self.now_us, tokens)
+        return True
+
+    def step_clock(self, region: Region, number: int, by_us: int) -> bool:
+        """Set the clock of the shard's primary forward or back.
+
+        Within the gap (which may go unnoticed) once a consent and shard.  False: not now.
+        """
+        shard, times = region.redis.shards[number], self.times
+        last_us = max(self._stepped_us.get(copy, -(2**62)) for copy in shard.copies)
+        if self.now_us - last_us <= times.stretch(times.consent_us):
+            return False
+        copy = shard.copy
+        self._stepped_us[copy] = self.now_us
+        if by_us < -times.gap_us:  # noticed, because calls come all the time
+            copy.point.enforcement.enter(copy.now_us())
+        copy.clock.step(self.now_us, by_us)
+        if abs(by_us) > times.gap_us:
+            copy.point.enforcement.enter(copy.now_us())
+        elif by_us > 0:
+            # A bucket earns what its clock shows, as much as if so much time had passed.
+            for bound in self.bounds.values():
+                bound.allow_time(self.now_us, by_us)
+        return True
 
     def cut(self, region: str, *, up: bool = True, down: bool = True) -> None:
         """Cut the region's link to the hub: what it says (``up``), what it hears (``down``), or both."""

@@ -1,48 +1,223 @@
-"""Run seeds FIRST to END - 1 of the simulation, or one to replay it.
+"""The simulated worlds from the command line.
 
-python -m tests.simulation FIRST END [--steps N] [--mutant NAME] [--heal EACH]
+python -m tests.simulation seeds [--shares A-B] [--system A-B]   run seeds and every directed schedule
+python -m tests.simulation long [--seeds N]                      the same with very many seeds; goes on where it was
+python -m tests.simulation replay shares SEED [--only 3,17]      one seed again, with what happened
+python -m tests.simulation replay system SEED|FILE
+python -m tests.simulation mutants                               which schedule notices which broken rule
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+import time
 from collections import Counter
+from pathlib import Path
 
+from global_sync.simulation.faults import Scenario
+from global_sync.simulation.play import TIMES, play
+
+from . import runs
 from .cast import Cast
-from .healing import heal
+from .kills import table
 from .mutants import MUTANTS
-from .world import run
+from .schedules import SCHEDULES
+
+STATE = runs.DIRECTORY / "long.json"
+SYSTEM_EACH = 100
+"""In a long run, one seed of the whole system for so many of the shares alone."""
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
+    runs.with_fixed_hashes(arguments)
+    runs.be_quiet()
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("first", type=int)
-    parser.add_argument("end", type=int)
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--mutant", choices=sorted(MUTANTS))
-    parser.add_argument(
-        "--heal", type=int, default=0, help="in each so-manyth seed the faults end: what heals not?"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    seeds = commands.add_parser("seeds", help="run seeds of both worlds, and every directed schedule")
+    seeds.add_argument("--shares", type=_range, default=(0, 2000), metavar="A-B", help="0-1999 unless said")
+    seeds.add_argument("--system", type=_range, default=(0, 40), metavar="A-B", help="0-39 unless said")
+    seeds.add_argument("--events", type=int, default=runs.EVENTS, help="of a world of shares (%(default)s)")
+    seeds.add_argument("--mutant", choices=sorted(MUTANTS), default="", help="break this rule")
+    seeds.add_argument("--processes", type=int)
+    seeds.set_defaults(act=run_seeds)
+
+    long = commands.add_parser("long", help="very many seeds; may be ended and goes on where it was")
+    long.add_argument("--seeds", type=int, default=1_000_000, help="of shares alone (%(default)s)")
+    long.add_argument("--events", type=int, default=runs.EVENTS)
+    long.add_argument("--processes", type=int)
+    long.add_argument("--minutes", type=float, default=0, help="end after so long (0: when all are done)")
+    long.set_defaults(act=run_long)
+
+    replay = commands.add_parser("replay", help="one seed, or one written schedule, again")
+    replay.add_argument("kind", choices=("shares", "system"))
+    replay.add_argument("what", help="a seed, or the file of a schedule of the system")
+    replay.add_argument("--events", type=int, default=runs.EVENTS)
+    replay.add_argument("--only", type=lambda text: [int(one) for one in text.split(",")], default=None)
+    replay.add_argument("--mutant", choices=sorted(MUTANTS), default="")
+    replay.add_argument("--shrink", action="store_true", help="look for a shorter one that fails as well")
+    replay.set_defaults(act=run_replay)
+
+    commands.add_parser("mutants", help="which schedule notices which broken rule").set_defaults(act=run_mutants)
+    options = parser.parse_args(arguments)
+    result: int = options.act(options)
+    return result
+
+
+def _range(text: str) -> tuple[int, int]:
+    """``5-9`` -> (5, 10); ``7`` -> (7, 8); ``none`` -> (0, 0)."""
+    if text == "none":
+        return 0, 0
+    first, _, last = text.partition("-")
+    return int(first), int(last or first) + 1
+
+
+class Progress:
+    """A line that tells how far it is; only where somebody looks."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.bad = total, 0, 0
+        self.began = time.monotonic()
+
+    def add(self, count: int, bad: int) -> None:
+        self.done += count
+        self.bad += bad
+        if sys.stderr.isatty():
+            filled = 40 * self.done // max(1, self.total)
+            left_s = (time.monotonic() - self.began) / self.done * (self.total - self.done)
+            line = f"\r[{'#' * filled}{'.' * (40 - filled)}] {self.done}/{self.total} seeds, {self.bad} bad, "
+            print(f"{line}{left_s / 60:.0f} min left ", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
+
+
+def run_seeds(options: argparse.Namespace) -> int:
+    work = [
+        *runs.jobs("shares", *options.shares, events=options.events, mutant=options.mutant),
+        *([] if options.mutant else runs.jobs("system", *options.system, heal_each=4)),
+    ]
+    progress, counted, wrong = Progress(sum(job.end - job.first for job in work)), Counter[str](), []
+    for done in runs.do_all(work, options.processes):
+        progress.add(done.job.end - done.job.first, len(done.wrong))
+        counted += done.counted
+        wrong += [(done.job, seed, what) for seed, what in done.wrong.items()]
+    progress.end()
+    schedules = {number: schedule(Cast()) for number, schedule in SCHEDULES.items()} if not options.mutant else {}
+    failed = {number: bad for number, bad in schedules.items() if bad}
+    print("what happened, how often:", dict(sorted(counted.items())))
+    for number, bad in failed.items():
+        print(f"BAD schedule {number} ({SCHEDULES[number].__name__}): {bad}")
+    for job, seed, what in wrong:
+        print(f"BAD {job.kind} seed {seed}: {what}")
+    if wrong:
+        explain(*wrong[0][:2])
+    print(
+        f"{progress.total} seeds, {len(wrong)} bad; {len(schedules)} directed schedules, {len(failed)} bad; "
+        f"{time.monotonic() - progress.began:.0f} s"
     )
-    options = parser.parse_args()
-    cast = MUTANTS[options.mutant] if options.mutant else Cast()
-    bad = 0
-    counted: Counter[str] = Counter()
-    for seed in range(options.first, options.end):
-        world = run(seed, options.steps, cast)
-        problems: list[object] = [world.found] if world.found else []
-        if options.heal and seed % options.heal == 0 and not problems:
-            problems += heal(world)
-        counted += world.counted
-        if problems:
-            bad += 1
-            print("BAD", seed, problems, flush=True)
-        if (seed - options.first) % 100 == 99:
-            print(f"{seed - options.first + 1} seeds, {bad} bad", flush=True)
-    seeds = max(1, options.end - options.first)
-    print(f"{seeds} seeds of {options.steps} events, {bad} bad;", end=" ")
-    print({what: round(number / seeds, 1) for what, number in sorted(counted.items())})
-    return 1 if bad else 0
+    return 1 if wrong or failed else 0
+
+
+def explain(job: runs.Job, seed: int) -> None:
+    """A short schedule that fails like this seed, and how to see it again."""
+    if job.kind == "shares":
+        only = runs.shorter_shares(seed, job.events, job.mutant)
+        if not runs.replay_shares(seed, job.events, only, job.mutant)[0]:
+            print("it fails only when the faults end: replay the seed to see it")
+            return
+        _, told = runs.replay_shares(seed, job.events, only, job.mutant)
+        print(f"the shortest found that fails like seed {seed}, {len(only)} events:")
+        print("\n".join(f"  {line}" for line in told))
+        broken = f" --mutant {job.mutant}" if job.mutant else ""
+        numbers = ",".join(map(str, only))
+        print(f"again: python -m tests.simulation replay shares {seed} --only {numbers}{broken}")
+        return
+    scenario = runs.shorter_system(Scenario.draw(seed, TIMES.consent_us))
+    print(f"the shortest found that fails like seed {seed}:")
+    print("\n".join(f"  {line}" for line in runs.as_text(scenario)))
+    print(f"again: python -m tests.simulation replay system {runs.write_scenario(scenario)}")
+
+
+def run_long(options: argparse.Namespace) -> int:
+    state = json.loads(STATE.read_text()) if STATE.exists() else {}
+    if state.get("seeds") != options.seeds or state.get("events") != options.events:
+        state = {"seeds": options.seeds, "events": options.events, "done": [], "wrong": [], "counted": {}}
+    known = {tuple(one) for one in state["done"]}
+    work = [
+        *runs.jobs("shares", 0, options.seeds, events=options.events),
+        *runs.jobs("system", 0, options.seeds // SYSTEM_EACH),
+    ]
+    left = [job for job in work if (job.kind, job.first) not in known]
+    progress = Progress(sum(job.end - job.first for job in left))
+    counted = Counter[str](state["counted"])
+    STATE.parent.mkdir(parents=True, exist_ok=True)
+    # Both kinds from the beginning on, so that a run that is ended has seen both.
+    left.sort(key=lambda job: job.first * (SYSTEM_EACH if job.kind == "system" else 1))
+    window = 64
+    for begin in range(0, len(left), window):
+        for done in runs.do_all(left[begin : begin + window], options.processes):
+            progress.add(done.job.end - done.job.first, len(done.wrong))
+            counted += done.counted
+            state["done"].append((done.job.kind, done.job.first))
+            state["wrong"] += [(done.job.kind, seed, what) for seed, what in done.wrong.items()]
+        state["counted"] = dict(counted)
+        STATE.write_text(json.dumps(state))
+        if options.minutes and time.monotonic() - progress.began > 60 * options.minutes:
+            break
+    progress.end()
+    for kind, seed, what in state["wrong"]:
+        print(f"BAD {kind} seed {seed}: {what}")
+    finished = {tuple(one) for one in state["done"]}
+    seeds = {kind: sum(j.end - j.first for j in work if j.kind == kind and (kind, j.first) in finished)
+             for kind in ("shares", "system")}  # fmt: skip
+    print(
+        f"{seeds['shares']} of {options.seeds} seeds of shares and {seeds['system']} of the system, "
+        f"{len(state['wrong'])} bad"
+    )
+    return 1 if state["wrong"] else 0
+
+
+def run_replay(options: argparse.Namespace) -> int:
+    if options.kind == "shares":
+        job = runs.Job("shares", int(options.what), int(options.what) + 1, options.events, options.mutant, 1)
+        if options.shrink:
+            explain(job, int(options.what))
+            return 1
+        found, told = runs.replay_shares(int(options.what), options.events, options.only, options.mutant)
+        print("\n".join(told))
+        found = found or ("; ".join(runs.do(job).wrong.values()) if options.only is None else "")
+        print(found or "nothing is wrong")
+        return 1 if found else 0
+    is_file = not options.what.isdigit()
+    scenario = (
+        runs.read_scenario(Path(options.what)) if is_file else Scenario.draw(int(options.what), TIMES.consent_us)
+    )
+    if options.shrink:
+        scenario = runs.shorter_system(scenario)
+        print(f"written to {runs.write_scenario(scenario)}")
+    print("\n".join(runs.as_text(scenario)))
+    found = runs.said(play(scenario))
+    print(found or "nothing is wrong")
+    return 1 if found else 0
+
+
+def run_mutants(options: argparse.Namespace) -> int:
+    rows = table()
+    for row in rows:
+        print(f"{row.mutant:22} {row.schedule:4}  {row.name if row.killed else 'NOT NOTICED by ' + row.name}")
+    alive = [row.mutant for row in rows if not row.killed]
+    print(f"{len(rows)} broken rules, {len(rows) - len(alive)} noticed by a directed schedule" + _not(alive))
+    return 1 if alive else 0
+
+
+def _not(alive: list[str]) -> str:
+    return f"; not: {', '.join(alive)}" if alive else ""
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

@@ -55,6 +55,8 @@ class Copy:
         self._known: dict[str, tuple[int, int]] = {}
         self._vector: tuple[int, Mapping[str, int]] = (0, {})
         self._remembered: dict[str, tuple[int, int, int]] = {}
+        self.changes = 0
+        """Grows with everything that shares depend on, but for the time."""
 
     def _stale(self, now: int) -> bool:
         return self._last is None or now < self._last or now > self._last + self._gap
@@ -63,6 +65,7 @@ class Copy:
         if self._stale(now):
             self._known, self._vector = {}, (0, {})
             self._remembered = {}
+            self.changes += 1
         self._last = now
 
     def _learn(self, version: int, bases: Mapping[str, int]) -> None:
@@ -70,6 +73,7 @@ class Copy:
             if version > self._known.get(domain, (-1, 0))[0]:
                 self._known[domain] = (version, base)
                 self._remembered = {}
+                self.changes += 1
 
     def touch(self, true: int, node: Node | None = None) -> None:
         """A node calls: it brings its bases, and stores those that the agent has written if they are newer."""
@@ -93,6 +97,7 @@ class Copy:
             self._lease(true, now)
         reply = self._enforcement.write(now, write)
         self._remembered = {}
+        self.changes += 1
         if reply.accepted:
             self._learn(write.base_version, write.bases)
             if write.base_version > self._vector[0]:
@@ -123,6 +128,7 @@ class Copy:
     def lose(self) -> None:
         """The process restarts: the variable is gone."""
         self._enforcement.lose()
+        self.changes += 1
         self._last, self._known, self._vector = None, {}, (0, {})
         self._remembered = {}
 
@@ -215,6 +221,11 @@ class Plant:
             return None
         shard = self.shards[int(number)]
         return shard.copy if misrouted or shard.primary == int(copy) else None
+
+    def fingerprint(self) -> tuple[int, ...]:
+        """Equal as long as nothing has changed that shares depend on, but for the time."""
+        shards = (number for shard in self.shards for number in (shard.primary, shard.copy.changes))
+        return (*shards, *(node.version for node in self.nodes))
 
     def touch(self, true: int) -> None:
         for shard in self.shards:

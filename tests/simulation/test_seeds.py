@@ -1,8 +1,8 @@
-"""Random worlds.  A failure names its seed: ``python -m tests.simulation SEED SEED+1 --steps N`` replays it."""
+"""Random worlds.  A failure names its seed: ``python -m tests.simulation replay shares SEED`` plays it again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -10,14 +10,16 @@ import pytest
 
 from global_sync.codec import decode_records, encode_records
 
-from .healing import heal
+from . import runs
 from .mutants import MUTANTS
-from .world import Found, run
+from .world import run
 
-SEEDS = 200
+SEEDS = 2000
+BATCH = 250
+SYSTEM_SEEDS = 12
 EVENTS = 1000
-BATCH = 40
-HEALING = range(500, 510)
+
+HEALING = 20
 
 
 @pytest.fixture(scope="module")
@@ -27,25 +29,28 @@ def processes() -> Iterator[ProcessPoolExecutor]:
         yield pool
 
 
-def judge(seed: int) -> tuple[int, Found]:
-    return seed, run(seed, EVENTS).found
-
-
-def mend(seed: int) -> list[str]:
-    return heal(run(seed, EVENTS))
+def wrong(processes: ProcessPoolExecutor, jobs: Iterable[runs.Job]) -> dict[int, str]:
+    done = list(processes.map(runs.do, jobs))
+    assert done
+    return {seed: what for one in done for seed, what in one.wrong.items()}
 
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
 def test_shares_in_force_never_sum_above_the_limit(processes: ProcessPoolExecutor, first: int) -> None:
-    judged = list(processes.map(judge, range(first, first + BATCH)))
-    assert [seed for seed, _ in judged] == list(range(first, first + BATCH))
-    assert {seed: found for seed, found in judged if found} == {}
+    assert wrong(processes, runs.jobs("shares", first, first + BATCH, heal_each=0)) == {}
 
 
 @pytest.mark.timeout(120)
-def test_everything_heals_when_the_faults_end(processes: ProcessPoolExecutor) -> None:
-    assert list(processes.map(mend, HEALING)) == [[] for _ in HEALING]
+def test_long_seeds_end_well_and_everything_heals_when_the_faults_end(processes: ProcessPoolExecutor) -> None:
+    jobs = [runs.Job("shares", seed, seed + 1, 1000, heal_each=1) for seed in range(5000, 5000 + HEALING)]
+    assert wrong(processes, jobs) == {}
+
+
+@pytest.mark.timeout(180)
+def test_the_whole_system_keeps_its_bound_and_heals(processes: ProcessPoolExecutor) -> None:
+    jobs = [runs.Job("system", seed, seed + 1, heal_each=3) for seed in range(SYSTEM_SEEDS)]
+    assert wrong(processes, jobs) == {}
 
 
 def test_random_worlds_notice_a_broken_rule() -> None:

@@ -113,6 +113,9 @@ class World:
         self.keys = [f"rl:{{{i}}}:{self.domains[i % len(self.domains)]}/all:u{i}" for i in range(keys)]
         self.hot = self.keys[:4]
         self.newest_epoch = 0
+        self.foreseen: tuple[tuple[int, ...], ...] = ()
+        self.told: list[str] | None = None
+        """What happened, for who wants to read it."""
         self.newest_config = 0
         self.configs: dict[int, dict[str, dict[str, int]]] = {}
         self.agents: dict[str, list[Agent]] = {name: [] for name in self.names}
@@ -267,12 +270,15 @@ class World:
 
     # ---- one event
 
-    def step(self) -> None:
+    def step(self, number: int) -> None:
+        """Event ``number`` of this seed: what it draws does not depend on which others are made."""
         random = self.random
+        random.seed(self.seed << 32 | number)
         idle = random.choice([0, 1, 1, 2, 3, 5, 8])
         self.advance(idle if random.random() > 0.004 else random.choice([100, 400, 1100, 2600]))
         if self.queue and self.queue[0][0] <= self.true:
             _, _, act, arguments = heapq.heappop(self.queue)
+            self.tell(f"{act.__name__.strip('_')} {_named(arguments)}")
             act(*arguments)
             if random.random() < 0.7:
                 return
@@ -285,6 +291,10 @@ class World:
             self.candidate_event(random.choice(self.candidates))
         else:
             self.fault((x - 0.93) / 0.07)
+
+    def tell(self, what: str) -> None:
+        if self.told is not None:
+            self.told.append(f"t={self.true:<6} {what}")
 
     def pause(self, chance: float) -> int:
         if self.random.random() >= chance * self.faults.often:
@@ -302,6 +312,7 @@ class World:
         agent = random.choice(self.agents[name])
         if self.true < agent.paused_until:
             return
+        self.tell(f"{agent.side.agent_id} of {name} reads, writes or reports")
         what = random.random()
         if random.random() < 0.5 and not self.is_cut(name, "log"):
             self.read_as_agent(agent, 1_000_000)
@@ -397,6 +408,7 @@ class World:
         random, side = self.random, candidate.side
         if self.true < candidate.paused_until:
             return
+        self.tell(f"{side.candidate} {'leads' if side.active else 'follows'}")
         what, now, out = random.random(), candidate.clock.read(self.true), []
         pause = self.pause(0.06)
         if what < 0.25:
@@ -452,19 +464,21 @@ class World:
         table: Sequence[tuple[float, Callable[[], None]]] = (
             (0.32, self.cut_a_link),
             (0.38, self.hub_down),
-            (0.46, lambda: self.doubled_agent(self.random.choice(self.names))),
-            (0.53, lambda: self.agent_dies(self.random.choice(self.names))),
+            (0.46, self.doubled_agent),
+            (0.53, self.agent_dies),
             (0.65, self.failover),
             (0.73, self.redis_restarts),
             (0.79, self.clock_step),
             (0.84, self.no_traffic),
             (0.88, self.candidate_dies),
-            (0.92, lambda: self.freeze(self.random.choice(self.candidates))),
-            (0.96, lambda: self.freeze_agent(self.random.choice(self.names))),
+            (0.92, self.freeze),
+            (0.96, self.freeze_agent),
             (1.01, self.more_shards),
         )
         self.counted["fault"] += 1
-        next(act for below, act in table if x < below)()
+        act = next(act for below, act in table if x < below)
+        self.tell(f"fault: {act.__name__.replace('_', ' ')}")
+        act()
 
     def cut_a_link(self) -> None:
         random = self.random
@@ -474,17 +488,20 @@ class World:
                     if random.random() < 0.3:
                         copy.clock.set_rate(self.true, self.any_rate())
         random.choice(self.candidates).clock.set_rate(self.true, self.any_rate())
+        self.foreseen = ()
         link = (random.choice(self.names), random.choice(["log", "0", "1", "all", "all"]))
         self.cuts[link] = self.true + random.choice([50, 500, 2500, 6000])
 
     def hub_down(self) -> None:
         self.hub_down_until = self.true + self.random.choice([50, 900, 3000, 6000])
 
-    def doubled_agent(self, name: str) -> None:
+    def doubled_agent(self) -> None:
+        name = self.random.choice(self.names)
         if len(self.agents[name]) < 3:
             self.spawn(name)
 
-    def agent_dies(self, name: str) -> None:
+    def agent_dies(self) -> None:
+        name = self.random.choice(self.names)
         if self.agents[name] and self.random.random() < 0.5:
             self.agents[name].pop(0)
         if not self.agents[name] and self.random.random() < 0.5:
@@ -519,6 +536,7 @@ class World:
         if self.true - self.last_step.get((plant.name, number), -(10**6)) <= self.times.consent_us + 100:
             return
         self.last_step[plant.name, number] = self.true
+        self.foreseen = ()
         step = self.random.choice([-3000, -300, -59, -20, 20, 40, 59, 200, 3000])
         copy = shard.copies[self.random.randrange(2)] if step > -gap else shard.copy
         if step < -gap:
@@ -533,10 +551,12 @@ class World:
     def candidate_dies(self) -> None:
         self.candidates[self.random.randrange(2)] = self.new_candidate()
 
-    def freeze(self, candidate: Candidate) -> None:
+    def freeze(self) -> None:
+        candidate = self.random.choice(self.candidates)
         candidate.paused_until = self.true + self.random.choice([200, 1500, 4000])
 
-    def freeze_agent(self, name: str) -> None:
+    def freeze_agent(self) -> None:
+        name = self.random.choice(self.names)
         if self.agents[name]:
             agent = self.random.choice(self.agents[name])
             agent.paused_until = self.true + self.random.choice([200, 1500, 4000])
@@ -573,6 +593,10 @@ class World:
                         self.found.counts = (self.true, key, plant.name, share, count)
 
     def check_later(self) -> None:
+        fingerprint = tuple(plant.fingerprint() for plant in self.plants)
+        if fingerprint == self.foreseen:
+            return  # left alone since it was last looked at, so what was foreseen is what happens
+        self.foreseen = fingerprint
         ends = {
             end
             for plant in self.plants
@@ -606,11 +630,25 @@ def _kind(record: Record) -> str:
     return "snapshot part"
 
 
-def run(seed: int, steps: int, cast: Cast = REAL) -> World:
-    """Make ``steps`` events of a seed's world, judging each; stops at a violation of V1."""
+def _named(arguments: Iterable[Any]) -> str:
+    """What a reader may want to know of them."""
+    return ", ".join(str(one) for one in arguments if isinstance(one, (str, int, Report, *_RECORDS)))
+
+
+_RECORDS = (Mark, Welcome, LeaseRecord, Beat, Config, Done)
+
+
+def run(
+    seed: int, steps: int, cast: Cast = REAL, only: Iterable[int] | None = None, told: list[str] | None = None
+) -> World:
+    """Make ``steps`` events of a seed's world, judging each; stops at a violation of V1.
+
+    ``only``: just these of them.  ``told`` is filled with what happened.
+    """
     world = World(seed, cast)
-    for _ in range(steps):
-        world.step()
+    world.told = told
+    for number in range(steps) if only is None else only:
+        world.step(number)
         world.check()
         if world.found.shares:
             break
