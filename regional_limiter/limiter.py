@@ -26,6 +26,7 @@ from regional_limiter.debts import RequestDebt
 from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback, Unanswered, shed
 from regional_limiter.heartbeat import Heartbeat
+from regional_limiter.lending import Brought, Lent, brought_back, lent, lent_from
 from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason, RuleVerdict, ShareKind, Verdict
 from regional_limiter.model.errors import OtherRequest, StoreUnavailable
 from regional_limiter.model.rule import Algorithm, Mode, RuleSet
@@ -361,6 +362,39 @@ class Limiter:
             if any(plan.steps[place].has_holders for place in group)
         )
         return any(here) or any(map(any, held))
+
+    async def lend(self, check: Check, want: int, brought: Brought | None = None) -> Lent:
+        """Lend ``want`` tokens or fewer for checks like this one, and take back what is ``brought``.
+
+        What was spent of it is counted as allowed by this node.  Raises InvalidCheck, RulesUnavailable, and
+        StoreUnavailable: nothing is lent, and what was brought may or may not be back.
+        """
+        plan = self._planner.plan(check)
+        call = lent_from(plan)
+        if call is None:
+            return Lent()
+        returned = () if brought is None else brought_back(call, brought)
+        asked_us = monotonic_ns() // 1000
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                lease = await self._store.lease(call, want, returned)
+        except TimeoutError:
+            raise StoreUnavailable("deadline") from None
+        self._hear_of_share(call, lease, asked_us, monotonic_ns() // 1000)
+        if brought is not None and returned:
+            self._count_lent(
+                plan.steps[0].name, replace(call, cost=brought.tokens - brought.unspent), brought, lease
+            )
+        return lent(plan, call, lease)
+
+    def _count_lent(self, name: str, call: BucketCall, brought: Brought, lease: TokenLease) -> None:
+        self._rule_totals.add(name, True, call.cost, False, checks=brought.checks)
+        if call.sharing is _WHOLE:
+            return
+        self._key_totals.add(call.key, True, call.cost, False, checks=brought.checks)
+        told = Verdict(True, Reason.OK, lease.remaining, 0, lease.reset_after_ms, lease.share, lease.share_kind)
+        if is_interesting(call, told):
+            self._note_demand(call)
 
     async def reset(self, check: Check) -> list[str]:
         """Make every bucket that the check meets as if nothing had been used; their keys.

@@ -31,18 +31,20 @@ class Totals:
         self._names_most = names_most
         self._rows: dict[str, list[int]] = {}
 
-    def add(self, name: str, allowed: bool, cost: int, degraded: bool, at_floor: bool = False) -> None:
-        """``at_floor``: degraded for that reason alone."""
+    def add(
+        self, name: str, allowed: bool, cost: int, degraded: bool, at_floor: bool = False, checks: int = 1
+    ) -> None:
+        """``at_floor``: degraded for that reason alone.  ``checks``: how many cost that together."""
         row = self._rows.get(name)
         if row is None:
             if len(self._rows) >= 2 * self._names_most:
                 self._rows = dict(self._busiest(self._names_most))
             row = self._rows[name] = [0, 0, 0, 0, 0, 0]
         if allowed:
-            row[0] += 1
+            row[0] += checks
             row[2] += cost
         else:
-            row[1] += 1
+            row[1] += checks
             row[3] += cost
         if degraded:
             row[4] += 1

@@ -58,6 +58,7 @@ from services.check_api.check_limiter import CheckLimiter
 from services.check_api.counts import Counts
 from services.check_api.headers import HeaderMode, LegacyReset, Lines, answer_lines, as_headers
 from services.check_api.heads import BATCH_PATH, CHECK_PATH, Heads
+from services.check_api.lending import LEASE_PATH, encode_lent, parse_token_lease
 from services.check_api.replies import (
     CLOSE,
     JSON_LINES,
@@ -169,6 +170,7 @@ class NodeApp:
             "/v1/acquire": _Route("POST", self._acquire),
             "/v1/renew": _Route("POST", self._renew),
             "/v1/release": _Route("POST", self._release),
+            LEASE_PATH: _Route("POST", self._lend),
             "/v1/reset": _Route("POST", self._reset),
             "/v1/peek": _Route("GET", self._peek),
             "/v1/inspect": _Route("GET", self._inspect),
@@ -293,6 +295,14 @@ class NodeApp:
         except StoreUnavailable as error:
             return unavailable(f"not every slot could be released: {error.cause}")
         return ok(encode_released(released))
+
+    async def _lend(self, scope: Scope, receive: Receive) -> Reply:
+        check, want, brought = parse_token_lease(await _read_body(scope, receive))
+        try:
+            lent = await self.limiter.lend(check, want, brought)
+        except StoreUnavailable as error:
+            return unavailable(f"no tokens can be lent, or taken back: {error.cause}")
+        return ok(encode_lent(lent))
 
     async def _reset(self, scope: Scope, receive: Receive) -> Reply:
         check = parse_reset(await _read_body(scope, receive))

@@ -181,20 +181,20 @@ def _explain_batch(body: bytes, error: Exception) -> Refused:
 
 def parse_reset(body: bytes) -> Check:
     """The identity whose buckets a reset fills, as a check of cost 0.  Raises Refused."""
-    return _identity_of(_document(body, _IDENTITY_FIELDS))
+    return identity_of(document_of(body, _IDENTITY_FIELDS))
 
 
 def parse_acquire(body: bytes) -> Check:
     """The check of an acquisition; ``lease_id`` None: none was given.  Raises Refused."""
-    return _identity_of(_document(body, _ACQUIRE_FIELDS), 1)
+    return identity_of(document_of(body, _ACQUIRE_FIELDS), 1)
 
 
 def parse_lease(body: bytes) -> Check:
     """Whose slots a renewal or a release is about, as a check of cost 0 with a ``lease_id``.  Raises Refused."""
-    return _identity_of(_document(body, _LEASE_FIELDS, _OF_LEASE))
+    return identity_of(document_of(body, _LEASE_FIELDS, _OF_LEASE))
 
 
-def _document(body: bytes, known: tuple[str, ...], required: tuple[str, ...] = _OWN_FIELD) -> _Object:
+def document_of(body: bytes, known: tuple[str, ...], required: tuple[str, ...] = _OWN_FIELD) -> _Object:
     """A body without faults.  Raises Refused."""
     try:
         document = _read(body)
@@ -234,7 +234,7 @@ def parse_peek(query: bytes) -> tuple[Check, bool]:
     faults += _faults(document, _IDENTITY_FIELDS)
     if faults:
         raise Refused(422, faults)
-    return _identity_of(document), detail
+    return identity_of(document), detail
 
 
 def wants_detail(query: bytes) -> bool:
@@ -254,7 +254,7 @@ def _check_of(given: CheckBody) -> Check:
     )
 
 
-def _identity_of(document: Mapping[str, object], cost: int = 0) -> Check:
+def identity_of(document: Mapping[str, object], cost: int = 0) -> Check:
     """The check of a document without faults.  ``cost``: if it names none."""
     given = document.get("attributes", {})
     assert isinstance(given, dict)

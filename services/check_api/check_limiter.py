@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from regional_limiter.lending import Brought, Lent
 from regional_limiter.limiter import Done, DoneTogether, Inspection, LimiterStatus
 from regional_limiter.model.decision import Answer, Check
 from regional_limiter.together import Asked
@@ -42,6 +43,10 @@ class CheckLimiter(Protocol):
 
     async def release(self, check: Check) -> bool:
         """Whether ``check.lease_id`` held slots, which are free now.  Raises StoreUnavailable."""
+        ...
+
+    async def lend(self, check: Check, want: int, brought: Brought | None) -> Lent:
+        """A token lease for an application.  Raises StoreUnavailable: none, and what came back may be lost."""
         ...
 
     async def reset(self, check: Check) -> Sequence[str]:

@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from services.check_api.answers import AnswerBody, BatchAnswerBody, DetailedBody, ErrorBody, InspectBody
 from services.check_api.bodies import BATCH_CHECKS_MOST, AcquireBody, BatchBody, CheckBody, IdentityBody, LeaseBody
+from services.check_api.lending import LentBody, TokenLeaseBody
 from services.check_api.metrics import Metrics
 from services.docs_page import app_with_docs
 from services.errors import MEDIA_TYPE, install_problem_handlers
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from services.check_api.app import NodeApp
 
 
-_REQUESTS = (CheckBody, BatchBody, AcquireBody, LeaseBody, IdentityBody)
-_ANSWERS = (AnswerBody, DetailedBody, BatchAnswerBody, ErrorBody, InspectBody)
+_REQUESTS = (CheckBody, BatchBody, AcquireBody, LeaseBody, IdentityBody, TokenLeaseBody)
+_ANSWERS = (AnswerBody, DetailedBody, BatchAnswerBody, ErrorBody, InspectBody, LentBody)
 
 
 def build_web(node: NodeApp) -> FastAPI:
@@ -140,6 +141,12 @@ def _raw_paths() -> dict[str, Any]:
         ),
         "/v1/peek": _get(
             "checks", "A check of cost 0: creates nothing, renews nothing", answer, [*identity, detail]
+        ),
+        "/v1/token-lease": _post(
+            "leases",
+            "Tokens to spend without asking; an old lease is brought back in the same call",
+            "TokenLeaseBody",
+            _content("What was lent; tokens 0: nothing, ask again after again_after_ms", "LentBody"),
         ),
         "/v1/inspect": _get("operators", "How the buckets of one identity stand", buckets, identity),
         "/v1/reset": _post(

@@ -25,6 +25,7 @@ RULES = {
             "limit": 3000,
             "window": "1d",
         },
+        {"id": "leased", "match": {"resource": "leased"}, "capacity": 100_000, "refill": "1/h"},
         {"id": "many", "match": {"resource": "GET /many"}, "key": ["ip"], "capacity": 100_000, "refill": "1/h"},
     ],
 }

@@ -32,23 +32,27 @@ if TYPE_CHECKING:
     from apportion._client import AsyncClient, Client
     from apportion._leases import AsyncLease, Lease
     from apportion._types import Answer, ApportionError, Check, InvalidRequest, NoAnswer, OnNoAnswer
+    from apportion.token_leases import AsyncTokenLeases, TokenLeases
 
 __all__ = [
     "Answer",
     "ApportionError",
     "AsyncClient",
     "AsyncLease",
+    "AsyncTokenLeases",
     "Check",
     "Client",
     "InvalidRequest",
     "Lease",
     "NoAnswer",
     "OnNoAnswer",
+    "TokenLeases",
 ]
 
 _PLACES: Final = {
     **dict.fromkeys(("AsyncClient", "Client"), "_client"),
     **dict.fromkeys(("AsyncLease", "Lease"), "_leases"),
+    **dict.fromkeys(("AsyncTokenLeases", "TokenLeases"), "token_leases"),
 }
 
 

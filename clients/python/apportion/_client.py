@@ -13,6 +13,7 @@ import httpx
 
 from apportion._batching import AsyncBatcher, Batcher
 from apportion._leases import AsyncLease, Lease
+from apportion._token_lease_table import Identity
 from apportion._types import Answer, Check, InvalidRequest, NoAnswer, OnNoAnswer
 
 DEFAULT_TIMEOUT_S: Final = 0.1
@@ -119,6 +120,13 @@ class _Base:
             raise NoAnswer(f"status {status}: {problem.get('detail', 'no decision')}")
         except NoAnswer as cause:
             return self._missing(cause)
+
+    def _lending(self, identity: Identity, want: int, back: _Json | None) -> _Json:
+        client_key, resource, attributes = identity
+        body: _Json = {"client_key": client_key, "resource": resource, "domain": self._domain, "want": want}
+        if attributes:
+            body["attributes"] = dict(attributes)
+        return body if back is None else {**body, "back": back}
 
     def _query(self, client_key: str, resource: str, attributes: Mapping[str, str] | None) -> dict[str, str]:
         query = {"client_key": client_key, "resource": resource, "domain": self._domain}
@@ -299,6 +307,11 @@ class Client(_Base):
         except UnicodeEncodeError as error:
             raise _not_text(error) from error
 
+    def lend_tokens(self, identity: Identity, want: int, back: _Json | None) -> _Json:
+        """What a node lends; see :mod:`apportion.token_leases`.  Raises InvalidRequest and NoAnswer."""
+        # Never sent again: what is brought back twice could be taken twice.
+        return self._send("POST", "/v1/token-lease", False, json=self._lending(identity, want, back))
+
     def close(self) -> None:
         self._http.close()
 
@@ -426,6 +439,11 @@ class AsyncClient(_Base):
             raise _no_answer(error) from error
         except UnicodeEncodeError as error:
             raise _not_text(error) from error
+
+    async def lend_tokens(self, identity: Identity, want: int, back: _Json | None) -> _Json:
+        """What a node lends; see :mod:`apportion.token_leases`.  Raises InvalidRequest and NoAnswer."""
+        # Never sent again: what is brought back twice could be taken twice.
+        return await self._send("POST", "/v1/token-lease", False, json=self._lending(identity, want, back))
 
     async def aclose(self) -> None:
         await self._http.aclose()

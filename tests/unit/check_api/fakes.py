@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from regional_limiter.lending import Brought, Lent
 from regional_limiter.limiter import Done, Inspection, LimiterStatus, ShardStatus
 from regional_limiter.model.decision import Answer, Check, Reason, RuleVerdict, ShareKind, Verdict
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
@@ -63,6 +64,8 @@ class FakeLimiter:
     resets: list[Check] = field(default_factory=list)
     renewals: list[Check] = field(default_factory=list)
     releases: list[Check] = field(default_factory=list)
+    lendings: list[tuple[Check, int, Brought | None]] = field(default_factory=list)
+    lent: Lent = field(default_factory=Lent)
     held: bool = True
     shards: tuple[ShardStatus, ...] = (ShardStatus("127.0.0.1:7001/1", "closed"),)
     degraded: dict[str, int] = field(default_factory=dict)
@@ -99,6 +102,12 @@ class FakeLimiter:
         if isinstance(self.answer, InvalidCheck | RulesUnavailable):
             raise self.answer
         done(self.answer)
+
+    async def lend(self, check: Check, want: int, brought: Brought | None) -> Lent:
+        self.lendings.append((check, want, brought))
+        if self.refund_error is not None:
+            raise self.refund_error
+        return self.lent
 
     async def reset(self, check: Check) -> list[str]:
         self.resets.append(check)

@@ -32,8 +32,8 @@ rules:
 
 
 @asynccontextmanager
-async def node() -> AsyncIterator[httpx.ASGITransport]:
-    async with in_memory(RULES) as limiter:
+async def node(rules: str = RULES) -> AsyncIterator[httpx.ASGITransport]:
+    async with in_memory(rules) as limiter:
         yield httpx.ASGITransport(app=create_app(limiter, NodeOptions("local", "local-1")))
 
 
@@ -228,9 +228,9 @@ class Through(httpx.BaseTransport):
 
 
 @contextmanager
-def blocking_transport() -> Iterator[Through]:
+def blocking_transport(rules: str = RULES) -> Iterator[Through]:
     with anyio.from_thread.start_blocking_portal() as portal, ExitStack() as stack:
-        transport = stack.enter_context(portal.wrap_async_context_manager(node()))
+        transport = stack.enter_context(portal.wrap_async_context_manager(node(rules)))
         yield Through(portal, transport)
 
 
