@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import httpx
+from pydantic import SecretStr
 
 from services.clock import wall_ms
 from services.health import NodeProbe, RegionProbe
-from services.settings import HubRegion
+from services.settings import ClientTls, HubRegion
 
 FRESH_S = 1.0
 TIMEOUT_S = 0.7
@@ -28,9 +30,16 @@ ANSWER_BYTES_MOST = 2_000_000
 class Probes:
     """``look`` gives the newest look at every region, not older than a second unless asked otherwise."""
 
-    def __init__(self, regions: Mapping[str, HubRegion], transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        regions: Mapping[str, HubRegion],
+        transport: httpx.AsyncBaseTransport | None = None,
+        calls: ClientTls | None = None,
+    ) -> None:
         self._regions = regions
-        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, transport=transport, trust_env=False)
+        # (A certificate of ours that is renewed is shown after a restart only: these are displays.)
+        verify = calls.contexts()() if calls else True
+        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, transport=transport, trust_env=False, verify=verify)
         self._limit = asyncio.Semaphore(AT_ONCE)
         self._lock = asyncio.Lock()
         self._seen: dict[str, RegionProbe] = {}
@@ -54,7 +63,7 @@ class Probes:
 
     async def _region(self, region: HubRegion) -> RegionProbe:
         ready = await asyncio.gather(*(self._ready(url) for url in region.nodes))
-        view = await self._json(f"{region.sync}/v1/region") if region.sync else {}
+        view = await self._json(f"{region.sync}/v1/region", region.token) if region.sync else {}
         nodes = tuple(NodeProbe(url, answer) for url, answer in zip(region.nodes, ready, strict=True))
         return RegionProbe(nodes, _part(view, "agent"), _part(view, "leader"), wall_ms())
 
@@ -62,8 +71,8 @@ class Probes:
         answer = await self._get(f"{url}/readyz")
         return None if answer is None else answer.status_code == 200
 
-    async def _json(self, url: str) -> Mapping[str, Any]:
-        answer = await self._get(url)
+    async def _json(self, url: str, token: SecretStr | None) -> Mapping[str, Any]:
+        answer = await self._get(url, {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {})
         if answer is None or answer.status_code != 200 or len(answer.content) > ANSWER_BYTES_MOST:
             return {}
         try:
@@ -72,12 +81,12 @@ class Probes:
             return {}
         return document if isinstance(document, dict) else {}
 
-    async def _get(self, url: str) -> httpx.Response | None:
+    async def _get(self, url: str, headers: Mapping[str, str] = MappingProxyType({})) -> httpx.Response | None:
         """None when it was missed as often as we try."""
         async with self._limit:
             for _ in range(TRIES):
                 try:
-                    return await self._client.get(url)
+                    return await self._client.get(url, headers=dict(headers))
                 except (httpx.HTTPError, OSError):
                     continue
         return None

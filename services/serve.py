@@ -12,6 +12,7 @@ import uvicorn
 
 from services.check_api.bounded_http import BoundedHttp
 from services.listening import bind
+from services.settings import Listener
 
 DRAIN_S = 3
 CONNECTIONS_MOST = 1024
@@ -44,13 +45,16 @@ def bounded(app: Any) -> uvicorn.Config:
     )
 
 
-def serve(app: Any, host: str, port: int, on_exit: Callable[[], None] = lambda: None) -> int:
+def serve(app: Any, listener: Listener, port: int, on_exit: Callable[[], None] = lambda: None) -> int:
     """Serve until told to stop; the process's exit code."""
     try:
-        listener = bind(host, port)
+        bound = bind(listener.host, port)
     except OSError as error:
-        print(f"{host}:{port}: {error.strerror}", file=sys.stderr)
+        print(f"{listener.host}:{port}: {error.strerror}", file=sys.stderr)
         return 2
-    server = _Server(bounded(app), on_exit)
-    server.run(sockets=[listener])
+    config = bounded(app)
+    config.load()
+    config.ssl = listener.tls.context("http/1.1") if listener.tls else None
+    server = _Server(config, on_exit)
+    server.run(sockets=[bound])
     return 0 if server.started else 1

@@ -11,8 +11,9 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import re
+import ssl
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -23,6 +24,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from regional_limiter.model.errors import ApportionError
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.plan import DOMAIN_EXPECTED, is_domain
+from services.tls import client_contexts, server_context
 
 SECRET_BYTES_LEAST = 16
 """The key secret keys a hash (BLAKE2b): 128 bits or more."""
@@ -88,23 +90,78 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+class ServerTls(Section):
+    """PEM files of a listener.  ``client_ca``: whose certificates callers must show."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        _try_tls(lambda: self.context("http/1.1"))
+        return self
+
+    def context(self, *alpn: str) -> ssl.SSLContext:
+        """Shows what is in the files when a connection is made."""
+        return server_context(self.certificate, self.key, self.client_ca, alpn)
+
+
+class ClientTls(Section):
+    """How a server that we call is known, and how it knows us.  Without ``ca``, the system's authorities count.
+
+    ``certificate`` and ``key``: what we show, PEM files.  ``check_name``: whether the server's certificate must be
+    of the name or address by which we call it.
+    """
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    check_name: bool = True
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("give certificate and key, or neither")
+        _try_tls(self.contexts)
+        return self
+
+    def contexts(self) -> Callable[[], ssl.SSLContext]:
+        """Each connection asks for its context, so that files may be renewed."""
+        return client_contexts(self.ca, self.certificate, self.key, check_name=self.check_name)
+
+
+def _try_tls(make: Callable[[], object]) -> None:
+    try:
+        make()
+    except OSError as error:
+        raise ValueError(f"the files must be readable, and a certificate with its own key: {error}") from None
+
+
 class Listener(Section):
     """Something that listens.  Callers send ``token`` as a bearer token when there is one."""
 
     host: Host = "127.0.0.1"
     token: SecretStr | None = None
     insecure: bool = False
+    tls: ServerTls | None = None
 
     @model_validator(mode="after")
     def _guard(self) -> Self:
         if self.token is not None and len(self.token.get_secret_value()) < 16:
             raise ValueError("token must have at least 16 characters")
-        if not (is_loopback(self.host) or self.token or self.insecure):
+        shown = self.tls is not None and self.tls.client_ca is not None
+        if not (is_loopback(self.host) or self.token or shown or self.insecure):
             raise ValueError(
-                f"host {self.host} can be reached from other machines: set token (or token_file),"
+                f"host {self.host} can be reached from other machines: set token (or token_file), or tls.client_ca,"
                 " or insecure = true, or a loopback host such as 127.0.0.1"
             )
         return self
+
+    def url_at(self, port: int) -> str:
+        """How a process on this machine calls it on ``port``."""
+        url = url_of(self.host, port)
+        return url if self.tls is None else url.replace("http:", "https:", 1)
 
 
 def url_of(host: str, port: int) -> str:
@@ -132,6 +189,8 @@ class OwnRedis(Section):
     node_timeout_ms: int = Field(default=2000, ge=500, le=60_000)
     maxmemory: str = Field(default="0", pattern=r"^[0-9]+(kb|mb|gb)?$")
     admin_password: SecretStr | None = None
+    certificate: Path | None = None
+    key: Path | None = None
 
     @property
     def count(self) -> int:
@@ -156,6 +215,7 @@ class RedisSettings(Section):
     servers: list[Address] = Field(default_factory=list, max_length=100)
     username: str | None = None
     password: SecretStr | None = None
+    tls: ClientTls | None = None
     own: OwnRedis | None = None
 
     @model_validator(mode="before")
@@ -168,6 +228,17 @@ class RedisSettings(Section):
                 return data  # told under redis.own
             data = {**data, "servers": [f"{own.host}:{port}" for port in own.ports()]}
         return data
+
+    @model_validator(mode="after")
+    def _servers_show(self) -> Self:
+        if self.own is None:
+            return self
+        shown = self.own.certificate is not None and self.own.key is not None
+        if (self.tls is not None) != shown or (self.own.certificate is None) != (self.own.key is None):
+            raise ValueError("tls, own.certificate and own.key belong together: give all three or none")
+        if self.tls is not None and self.tls.ca is None:
+            raise ValueError("tls.ca is needed: the servers know each other by it")
+        return self
 
     @model_validator(mode="after")
     def _two_users(self) -> Self:
@@ -193,6 +264,14 @@ class RedisSettings(Section):
         return self
 
 
+class SaslSettings(Section):
+    """Who we are to Kafka."""
+
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    username: Annotated[str, StringConstraints(min_length=1)]
+    password: SecretStr
+
+
 class KafkaSettings(Section):
     """The hub's Kafka: ``host:port``, several separated by commas.
 
@@ -203,6 +282,16 @@ class KafkaSettings(Section):
     bootstrap: Bootstrap
     replication: int = Field(default=1, ge=1, le=32)
     min_insync: int = Field(default=1, ge=1, le=32)
+    tls: ClientTls | None = None
+    sasl: SaslSettings | None = None
+
+    @model_validator(mode="after")
+    def _password_in_private(self) -> Self:
+        hosts = [address.rsplit(":", 1)[0] for address in self.bootstrap.split(",")]
+        plain = self.sasl is not None and self.sasl.mechanism == "PLAIN" and self.tls is None
+        if plain and not all(map(is_loopback, hosts)):
+            raise ValueError("sasl.mechanism PLAIN would send the password in clear: set tls, or use SCRAM-SHA-512")
+        return self
 
     @model_validator(mode="after")
     def _writable(self) -> Self:
@@ -288,11 +377,11 @@ class CheckApiSettings(Listener):
         return self.ports[node - 1]
 
     def urls(self) -> list[str]:
-        return [url_of(self.host, port) for port in self.ports]
+        return [self.url_at(port) for port in self.ports]
 
     def address_of(self, node: int) -> str:
         """Where others reach node ``node``, counted from 1."""
-        return self.address or url_of(self.host, self.port(node))
+        return self.address or self.url_at(self.port(node))
 
 
 class GrpcSettings(Section):
@@ -347,7 +436,7 @@ class SyncSettings(Listener):
 
     @property
     def url(self) -> str:
-        return url_of(self.host, self.port)
+        return self.url_at(self.port)
 
 
 class ControlLimits(Section):
@@ -367,7 +456,7 @@ class ControlApiSettings(Listener):
 
     @property
     def url(self) -> str:
-        return url_of(self.host, self.port)
+        return self.url_at(self.port)
 
 
 class DashboardSettings(Listener):
@@ -375,14 +464,18 @@ class DashboardSettings(Listener):
 
     @property
     def url(self) -> str:
-        return url_of(self.host, self.port)
+        return self.url_at(self.port)
 
 
 class HubRegion(Section):
-    """Where the hub finds a region.  Only for displays: no limit depends on it."""
+    """Where the hub finds a region.  Only for displays: no limit depends on it.
+
+    ``token``: the sync service's, if it asks for one.
+    """
 
     nodes: list[Url] = Field(default_factory=list, max_length=256)
     sync: Url | None = None
+    token: SecretStr | None = None
 
 
 class _Settings(BaseSettings):
@@ -443,9 +536,10 @@ class RegionSettings(_Settings):
 
 
 class HubSettings(_Settings):
-    """What serves all regions: control API and dashboard."""
+    """What serves all regions: control API and dashboard.  ``calls``: how regions' services are known by https."""
 
     kafka: KafkaSettings
+    calls: ClientTls | None = None
     control_api: ControlApiSettings
     dashboard: DashboardSettings
     regions: dict[RegionName, HubRegion] = Field(min_length=1, max_length=100)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from global_sync.transport.kafka import KafkaOptions, KafkaTransport
+from global_sync.transport.kafka import KafkaOptions, KafkaTransport, Sasl
 from services.logs import configure_logging
 from services.settings import HubSettings, InvalidSettings, KafkaSettings, RegionSettings
 
@@ -37,5 +37,12 @@ def kafka_transport(settings: KafkaSettings, client_id: str) -> KafkaTransport:
         client_id=client_id,
         replication=settings.replication,
         min_insync=settings.min_insync,
+        tls=settings.tls.contexts() if settings.tls else None,
+        sasl=_sasl(settings),
     )
     return KafkaTransport(options)
+
+
+def _sasl(settings: KafkaSettings) -> Sasl | None:
+    sasl = settings.sasl
+    return Sasl(sasl.mechanism, sasl.username, sasl.password.get_secret_value()) if sasl else None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -67,9 +68,18 @@ class LogNotKept(TransportUnavailable):
 
 
 @dataclass(frozen=True, slots=True)
+class Sasl:
+    """Who we are to the brokers.  ``mechanism``: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."""
+
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class KafkaOptions:
-    """``bootstrap``: the servers, ``host:port,…``.  ``security``: aiokafka's security_protocol, sasl_… and
-    ssl_context.  ``request_timeout_ms``: after so long without an answer a connection is given up, so a link
+    """``bootstrap``: the servers, ``host:port,…``.  ``tls``: asked for its context by each new client; None: in
+    clear.  ``request_timeout_ms``: after so long without an answer a connection is given up, so a link
     is used again that long after it healed at the latest.  ``silence_ms``: what a reader bears."""
 
     bootstrap: str
@@ -79,7 +89,8 @@ class KafkaOptions:
     request_timeout_ms: int = 1500
     silence_ms: int = 3000
     fetch_wait_ms: int = 250
-    security: Mapping[str, Any] = field(default_factory=dict)
+    tls: Callable[[], ssl.SSLContext] | None = None
+    sasl: Sasl | None = None
 
     def common(self) -> dict[str, Any]:
         return {
@@ -88,8 +99,19 @@ class KafkaOptions:
             "request_timeout_ms": self.request_timeout_ms,
             "retry_backoff_ms": 100,
             "metadata_max_age_ms": 30_000,
-            **self.security,
+            **self._security(),
         }
+
+    def _security(self) -> dict[str, Any]:
+        protocol = ("SASL_" if self.sasl else "") + ("SSL" if self.tls else "PLAINTEXT")
+        told: dict[str, Any] = {"security_protocol": protocol}
+        if self.tls is not None:
+            told["ssl_context"] = self.tls()
+        if self.sasl is not None:
+            told["sasl_mechanism"] = self.sasl.mechanism
+            told["sasl_plain_username"] = self.sasl.username
+            told["sasl_plain_password"] = self.sasl.password
+        return told
 
 
 class _Kept(Generic[Client]):

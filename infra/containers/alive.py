@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from infra.region.region import answers
 
 PORT = 8080
-TIMEOUT_S = 1.5
+TIMEOUT_S = 0.9
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     port = int(given[0]) if given else PORT
-    return 0 if answers(f"http://127.0.0.1:{port}/livez", TIMEOUT_S) else 1
+    at = f"127.0.0.1:{port}/livez"
+    return 0 if answers(f"http://{at}", TIMEOUT_S) or answers(f"https://{at}", TIMEOUT_S) else 1
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ class OwnCluster:
         lines = [
             f"include {_quoted(REDIS_FILES / 'redis.conf')}",
             f"bind {own.host}",
-            f"port {port}",
+            *self._listening(port),
             f"cluster-port {own.bus_port(port)}",
             f"cluster-config-file {_quoted(place / 'nodes.conf')}",
             f"cluster-node-timeout {own.node_timeout_ms}",
@@ -154,6 +154,22 @@ class OwnCluster:
             "loglevel notice",
         ]
         return "\n".join(lines + self._access()) + "\n"
+
+    def _listening(self, port: int) -> list[str]:
+        own, tls = self.own, self.settings.tls
+        if tls is None:
+            return [f"port {port}"]
+        return [
+            "port 0",
+            f"tls-port {port}",
+            f"tls-cert-file {_quoted(own.certificate)}",
+            f"tls-key-file {_quoted(own.key)}",
+            f"tls-ca-cert-file {_quoted(tls.ca)}",
+            # Whoever shows a certificate must show a good one; whoever shows none needs a password all the same.
+            f"tls-auth-clients {'yes' if tls.certificate else 'optional'}",
+            "tls-replication yes",
+            "tls-cluster yes",
+        ]
 
     def _access(self) -> list[str]:
         if self.settings.password is None:
@@ -185,7 +201,8 @@ class OwnCluster:
     def _call(self, port: int, *words: str | int) -> Any:
         server = self._servers.pop(port, None)
         if server is None:
-            server = Server(self.own.host, port, *self._login())
+            tls = self.settings.tls.contexts()() if self.settings.tls else None
+            server = Server(self.own.host, port, *self._login(), tls)
         try:
             answer = server.call(*words)
         except ServerError:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,9 +20,18 @@ class ServerError(Exception):
 class Server:
     """One connection, made at once.  Raises ServerError, and is of no use after that."""
 
-    def __init__(self, host: str, port: int, username: str | None = None, password: str | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        username: str | None = None,
+        password: str | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         try:
             self._socket = socket.create_connection((host, port), timeout=CALL_TIMEOUT_S)
+            if tls is not None:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         except OSError as error:
             raise ServerError(f"{host}:{port}: {error}") from None
         self._answers = self._socket.makefile("rb")

@@ -58,11 +58,11 @@ _STALL_S: Final = 0.002
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """How to reach the servers.  Times in seconds."""
+    """How to reach the servers.  Times in seconds.  ``tls``: asked for its context by each connection."""
 
     username: str | None = None
     password: str | None = None
-    tls: ssl.SSLContext | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
     in_flight_max: int = 4096
     connect_timeout_s: float = 0.5
     backoff_first_s: float = 0.02
@@ -321,7 +321,8 @@ class Server:
         wire = _Wire(loop, options.in_flight_max, self._ended)
         try:
             async with asyncio.timeout(options.connect_timeout_s):
-                await loop.create_connection(lambda: wire, host.strip("[]"), int(port), ssl=options.tls)
+                tls = options.tls() if options.tls else None
+                await loop.create_connection(lambda: wire, host.strip("[]"), int(port), ssl=tls)
                 if options.password is not None:
                     login = (options.username or "default", options.password)
                     await self._expect(wire, ("AUTH", *login), b"OK")

@@ -36,7 +36,7 @@ from services.logs import configure_logging
 from services.rls.methods import methods_of
 from services.rls.served_config import ServedConfig
 from services.rls.serving import FrontOptions, build_server, serve_grpc
-from services.settings import InvalidSettings, load_region
+from services.settings import CheckApiSettings, InvalidSettings, load_region
 
 STOP_S = 5
 """What the limiter has to return leases and send its last totals; then the process ends without."""
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     app = create_app(limiter, node_options(settings, given.node))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(app, limiter, store, listener, settings.check_api.drain_ms, front, config))
+        return runner.run(_run(app, limiter, store, listener, settings.check_api, front, config))
 
 
 async def _run(
@@ -90,7 +90,7 @@ async def _run(
     limiter: Limiter,
     store: RedisClusterStore,
     listener: socket.socket,
-    drain_ms: int,
+    served: CheckApiSettings,
     front: FrontOptions | None = None,
     config: ServedConfig | None = None,
 ) -> int:
@@ -102,7 +102,7 @@ async def _run(
     grpc: asyncio.Task[None] | None = None
     if front is not None and not stop.is_set():
         try:
-            grpc = await _start_grpc(app, front, stop, hurry, drain_ms)
+            grpc = await _start_grpc(app, front, stop, hurry, served.drain_ms)
         except (OSError, ValueError) as error:
             _log.error("gRPC cannot be served", address=f"{front.host}:{front.port}", problem=str(error))
             failed = True
@@ -118,7 +118,8 @@ async def _run(
         beside = [asyncio.create_task(warm_up(), name="warm up")]
         if config is not None:
             beside.append(asyncio.create_task(config.watch(), name="watch configuration"))
-        await serve_node(app, listener, stop, drain_ms=drain_ms, hurry=hurry)
+        tls = served.tls.context("http/1.1") if served.tls else None
+        await serve_node(app, listener, stop, drain_ms=served.drain_ms, hurry=hurry, tls=tls)
         for task in beside:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -57,6 +58,7 @@ async def serve_node(
     *,
     drain_ms: int = 0,
     hurry: asyncio.Event | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve ``app`` on ``listener`` until ``stop`` is set, then leave in order.
 
@@ -76,6 +78,8 @@ async def serve_node(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=FINISH_S,
     )
+    config.load()
+    config.ssl = tls
     server = SignalFreeServer(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")
     stopping = asyncio.create_task(stop.wait(), name="stop")
@@ -114,6 +118,7 @@ async def _stop_listening(server: SignalFreeServer, listener: socket.socket) -> 
         await loop.connect_accepted_socket(
             lambda: FastHttp(config=server.config, server_state=server.server_state, app_state={}, _loop=loop),
             connection,
+            ssl=server.config.ssl,
         )
 
 

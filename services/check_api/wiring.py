@@ -23,7 +23,9 @@ def build_store(settings: RegionSettings) -> RedisClusterStore:
     """The region's store.  Connects with its first call; whoever made it closes it."""
     redis = settings.redis
     connection = ConnectionOptions(
-        username=redis.username, password=redis.password.get_secret_value() if redis.password else None
+        username=redis.username,
+        password=redis.password.get_secret_value() if redis.password else None,
+        tls=redis.tls.contexts() if redis.tls else None,
     )
     options = StoreOptions(
         deadline_ms=settings.check_api.store_deadline_ms,

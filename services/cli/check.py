@@ -10,6 +10,7 @@ import typer
 from services.cli.load import TOKEN_VARIABLE
 from services.cli.output import fail, print_faults, print_json
 from services.cli.parsing import parse_attributes
+from services.cli.trust import trusted
 
 if TYPE_CHECKING:
     import httpx
@@ -57,7 +58,7 @@ def _ask(url: str, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
     token = os.environ.get(TOKEN_VARIABLE)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with httpx.Client(timeout=timeout_s, trust_env=False) as client:
+        with httpx.Client(timeout=timeout_s, trust_env=False, verify=trusted()) as client:
             response = client.post(f"{url.rstrip('/')}/v1/check?detail=1", json=body, headers=headers)
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
         fail(f"{url}: no answer: {str(error) or type(error).__name__}")

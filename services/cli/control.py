@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from services.cli.output import fail, print_faults
+from services.cli.trust import trusted
 
 if TYPE_CHECKING:
     from httpx import Response
@@ -19,7 +20,7 @@ LOCAL_SYSTEM = Path(".local/default")
 TIMEOUT_S = 10.0
 HELP = (
     "Control API; default: $APPORTION_CONTROL_URL, else the local system's. "
-    "Its token, where it wants one: $APPORTION_CONTROL_TOKEN."
+    "Its token, where it wants one: $APPORTION_CONTROL_TOKEN; by whom an https server is known: $APPORTION_CA."
 )
 
 
@@ -75,7 +76,9 @@ class Control:
         if token := os.environ.get(TOKEN_VARIABLE):
             mine["Authorization"] = f"Bearer {token}"
         try:
-            with httpx.Client(base_url=self.url, timeout=TIMEOUT_S, trust_env=not own_machine) as client:
+            with httpx.Client(
+                base_url=self.url, timeout=TIMEOUT_S, trust_env=not own_machine, verify=trusted()
+            ) as client:
                 answer = client.request(method, path, headers=mine, **options)
         except httpx.HTTPError as error:
             raise NoAnswer(f"{self.url} does not answer: {str(error) or type(error).__name__}") from error

@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
     settings = begin("control_api", "The control API.", load_hub, arguments)
     settings.control_api.state_dir.mkdir(parents=True, exist_ok=True)
     transport = kafka_transport(settings.kafka, "apportion-control")
-    return serve(create_app(transport, settings), settings.control_api.host, settings.control_api.port)
+    return serve(create_app(transport, settings), settings.control_api, settings.control_api.port)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ class Hub:
         self.picture = Picture(settings.regions, settings.times())
         self.totals = UsageTotals()
         self.proposer = Proposer(transport)
-        self.probes = Probes(settings.regions)
+        self.probes = Probes(settings.regions, calls=settings.calls)
         handlers: dict[str, Handler] = {
             RULES: self._take_rules,
             HISTORY: self._take_history,

@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
     settings = begin("dashboard", "The dashboard.", load_hub, arguments)
     transport = kafka_transport(settings.kafka, "apportion-dashboard")
     app = create_app(transport, settings)
-    return serve(app, settings.dashboard.host, settings.dashboard.port, app.state.broadcaster.close)
+    return serve(app, settings.dashboard, settings.dashboard.port, app.state.broadcaster.close)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ SECURITY_HEADERS = {
 
 def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafka") -> FastAPI:
     """The application.  It starts ``transport`` and, at its end, closes it.  ``mode``: kafka or embedded."""
-    probes = Probes(settings.regions)
+    probes = Probes(settings.regions, calls=settings.calls)
     board = Board(transport, settings, probes.last, mode)
     broadcaster = Broadcaster(board.tick, board.hello)
 

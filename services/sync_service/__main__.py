@@ -36,12 +36,13 @@ def build(settings: RegionSettings) -> SyncApp:
             await transport.close()
             await store.close()
 
-    return SyncApp(agent, leader, whole_life())
+    token = settings.sync.token.get_secret_value() if settings.sync.token else None
+    return SyncApp(agent, leader, whole_life(), token)
 
 
 def main(arguments: list[str] | None = None) -> int:
     settings = begin("sync_service", "A region's sync service.", load_region, arguments)
-    return serve(build(settings), settings.sync.host, settings.sync.port)
+    return serve(build(settings), settings.sync, settings.sync.port)
 
 
 if __name__ == "__main__":

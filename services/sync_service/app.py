@@ -17,6 +17,7 @@ import structlog
 from global_sync.agent import Agent
 from global_sync.leader import Leader
 from services.errors import MEDIA_TYPE, problem_body
+from services.tokens import bears_token
 
 if TYPE_CHECKING:
     from services.sync_service.metrics import SyncMetrics
@@ -30,17 +31,27 @@ Reply = tuple[int, str, bytes]
 """Status, content type, body."""
 
 JSON = "application/json"
+PROBES = ("/livez", "/readyz")
+"""Whoever asks whether the process lives need not be told a secret."""
 
 
 class SyncApp:
-    """``whole_life`` starts and stops agent and leader; without it the caller does."""
+    """``whole_life`` starts and stops agent and leader; without it the caller does.
+
+    ``token``: what callers of all but the probes must bear, None if nothing.
+    """
 
     def __init__(
-        self, agent: Agent, leader: Leader, whole_life: AbstractAsyncContextManager[None] | None = None
+        self,
+        agent: Agent,
+        leader: Leader,
+        whole_life: AbstractAsyncContextManager[None] | None = None,
+        token: str | None = None,
     ) -> None:
         self._agent = agent
         self._leader = leader
         self._whole_life = whole_life or nullcontext()
+        self._token = token
         self._metrics: SyncMetrics | None = None
         self._routes: dict[str, Callable[[], Awaitable[Reply]]] = {
             "/livez": self._livez,
@@ -78,6 +89,8 @@ class SyncApp:
             return _problem(404, "known here: " + ", ".join(self._routes))
         if scope["method"] not in ("GET", "HEAD"):
             return _problem(405, f"{scope['path']} answers GET")
+        if self._token is not None and scope["path"] not in PROBES and not _bears(scope, self._token):
+            return _problem(401, "send the token: Authorization: Bearer …")
         try:
             return await route()
         except Exception:
@@ -104,6 +117,11 @@ class SyncApp:
 
     async def _region(self) -> Reply:
         return _json({"agent": self._agent.view(), "leader": self._leader.view()})
+
+
+def _bears(scope: Scope, token: str) -> bool:
+    given: bytes = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    return bears_token(given, token)
 
 
 def _json(document: object) -> Reply:

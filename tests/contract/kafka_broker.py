@@ -7,9 +7,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -22,9 +23,9 @@ CONFIG = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAIN://127.0.0.1:{port},FAR://127.0.0.1:{behind},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAIN://127.0.0.1:{port},FAR://127.0.0.1:{proxy}
-listener.security.protocol.map=PLAIN:PLAINTEXT,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=PLAIN://127.0.0.1:{port},FAR://127.0.0.1:{behind},CONTROLLER://127.0.0.1:{controller}{listeners}
+advertised.listeners=PLAIN://127.0.0.1:{port},FAR://127.0.0.1:{proxy}{advertised}
+listener.security.protocol.map=PLAIN:PLAINTEXT,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}
 inter.broker.listener.name=PLAIN
 controller.listener.names=CONTROLLER
 log.dirs={data}
@@ -35,7 +36,7 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
-"""
+{more}"""
 
 JVM = ["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
@@ -49,12 +50,27 @@ def java() -> list[str]:
 
 
 @contextmanager
-def broker(directory: Path) -> Iterator[str]:
-    """A fresh broker; its address.  Fails the test when it does not come up."""
+def broker(
+    directory: Path, *, listeners: Mapping[str, tuple[int, str]] = MappingProxyType({}), more: str = ""
+) -> Iterator[str]:
+    """A fresh broker; its address.  Fails the test when it does not come up.
+
+    ``listeners``: further ones by name, as (port, security protocol); ``more``: lines of the configuration.
+    """
     command = java()
     config = directory / "server.properties"
     config.write_text(
-        CONFIG.format(port=PORT, controller=CONTROLLER, behind=BEHIND_PROXY, proxy=PROXY, data=directory / "data")
+        CONFIG.format(
+            port=PORT,
+            controller=CONTROLLER,
+            behind=BEHIND_PROXY,
+            proxy=PROXY,
+            data=directory / "data",
+            listeners="".join(f",{name}://127.0.0.1:{port}" for name, (port, _) in listeners.items()),
+            advertised="".join(f",{name}://localhost:{port}" for name, (port, _) in listeners.items()),
+            protocols="".join(f",{name}:{protocol}" for name, (_, protocol) in listeners.items()),
+            more=more,
+        )
     )
     logging = directory / "log4j2.properties"
     logging.write_text(

@@ -6,6 +6,7 @@ from collections import Counter
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from services.probes import TRIES, Probes
 from services.settings import HubRegion
@@ -39,3 +40,17 @@ async def test_a_node_does_not_answer_once_it_has_missed_two_questions_in_a_row(
     assert [node.ready for node in seen.nodes] == [ready, True]
     assert (seen.agent is not None) == (ready is True)
     assert processes.asked["http://n:1"] <= TRIES
+
+
+async def test_a_sync_service_that_wants_a_token_is_given_its_own() -> None:
+    given: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        given.append(request.headers.get("authorization"))
+        return httpx.Response(200, json={"agent": {"session": 1}})
+
+    regions = {"us-east": HubRegion(nodes=["http://n:1"], sync="http://sync:3", token=SecretStr("of us-east"))}
+    probes = Probes(regions, httpx.MockTransport(answer))
+    await probes.look()
+    await probes.close()
+    assert given == [None, "Bearer of us-east"]

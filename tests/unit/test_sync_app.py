@@ -68,3 +68,16 @@ async def test_a_service_that_cannot_start_or_end_says_so_in_the_right_step(fail
     app = SyncApp(Part(), Part(), whole_life())  # type: ignore[arg-type]
     await app({"type": "lifespan"}, receive, send)
     assert said[-1] == f"lifespan.{failing}.failed"
+
+
+async def test_where_there_is_a_token_only_the_probes_do_without() -> None:
+    app = SyncApp(Part(epoch=3), Part(leading=True), token="a token of 23 letters")  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://sync") as client:
+        for path in ("/livez", "/readyz"):
+            assert (await client.get(path)).status_code == 200
+        for path in ("/metrics", "/v1/region"):
+            assert (await client.get(path)).status_code == 401
+            wrong = {"Authorization": "Bearer a token of 24 letters."}
+            assert (await client.get(path, headers=wrong)).status_code == 401
+            right = {"Authorization": "Bearer a token of 23 letters"}
+            assert (await client.get(path, headers=right)).status_code == 200

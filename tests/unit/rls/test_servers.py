@@ -20,7 +20,7 @@ from services.rls.messages import METHOD, SERVICE
 from services.rls.methods import Observer, methods_of
 from services.rls.service import RateLimitService
 from services.rls.serving import FrontOptions, GrpcServer, Tls, build_server
-from tests.unit.rls.certificates import make_certificates
+from tests.certificates import make_certificates
 
 RULES = {
     "domain": "edge",

@@ -17,7 +17,12 @@ def make_certificates(directory: Path) -> None:
         *("-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority"),
         directory=directory,
     )
-    for name in ("server", "client"):
+    sign(directory, "server", "client")
+
+
+def sign(directory: Path, *names: str) -> None:
+    """New certificates and keys by the authority of ``directory``."""
+    for name in names:
         (directory / f"{name}.ext").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
         _openssl(
             *("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
