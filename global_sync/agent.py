@@ -406,7 +406,7 @@ class Agent:
 
     async def _publish_usage(self) -> None:
         self._usage_seq += 1
-        await self._send(USAGE, msgspec.json.encode(self.view()))
+        await self._send(USAGE, msgspec.json.encode({**self.view(), "counted": self.usage.rows()}))
 
     def view(self) -> dict[str, object]:
         """The region as its agent sees it: published as usage, and shown by the sync service."""

@@ -27,8 +27,11 @@ def totals_of(usage: RuleTotals) -> Totals:
 class _Merged:
     """Totals by name: the maximum per node incarnation, summed over incarnations."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, tells_rows: bool = False) -> None:
         self._limit = limit
+        self._tells_rows = tells_rows
+        self._grown: dict[tuple[str, str], None] = {}  # rows that have grown since they were told
+        self._in_turn: list[tuple[str, str]] = []
         self._by_source: dict[str, dict[str, Totals]] = {}
         self._sums: dict[str, Totals] = {}
 
@@ -43,10 +46,31 @@ class _Merged:
             old = seen.get(name, _NONE)
             new = tuple(max(pair) for pair in zip(old, totals_of(totals), strict=True))
             grown = tuple(n - o for n, o in zip(new, old, strict=True))
+            if self._tells_rows and any(grown):
+                self._grown[source, name] = None
             known = self._sums.get(name, _NONE)
             seen[name] = (new[0], new[1], new[2], new[3], new[4], new[5])
             added = tuple(k + g for k, g in zip(known, grown, strict=True))
             self._sums[name] = (added[0], added[1], added[2], added[3], added[4], added[5])
+
+    def rows(self, grown_most: int, others_most: int) -> dict[str, dict[str, Totals]]:
+        """Totals by source and name: of those that have grown since they were told, and of some others in turn.
+
+        So whoever begins to listen, or missed a telling, has all of them after a while.
+        """
+        due = list(self._grown)[:grown_most]
+        for row in due:
+            del self._grown[row]
+        if not self._in_turn:
+            self._in_turn = [(source, name) for source, seen in self._by_source.items() for name in seen]
+        due += self._in_turn[-others_most:]
+        del self._in_turn[-others_most:]
+        told: dict[str, dict[str, Totals]] = {}
+        for source, name in due:
+            totals = self._by_source.get(source, {}).get(name)
+            if totals is not None:
+                told.setdefault(source, {})[name] = totals
+        return told
 
     def sums(self) -> dict[str, Totals]:
         return dict(self._sums)
@@ -66,7 +90,7 @@ class NodeUsage:
 
     def __init__(self, forget_after_us: int) -> None:
         self._forget_after_us = forget_after_us
-        self._rules = _Merged(limit=20_000)
+        self._rules = _Merged(limit=20_000, tells_rows=True)
         self._keys = _Merged(limit=KEYS_MOST)
         self._last_heard_us: dict[str, int] = {}
         self._beats: dict[str, NodeBeat] = {}
@@ -80,6 +104,10 @@ class NodeUsage:
             self._last_heard_us[source] = heard_us
         self._rules.take(source, beat.usage)
         self._keys.take(source, beat.key_usage)
+
+    def rows(self, grown_most: int = 1000, others_most: int = 100) -> dict[str, dict[str, Totals]]:
+        """What each incarnation of a node has counted by rule: the same numbers whichever agent tells them."""
+        return self._rules.rows(grown_most, others_most)
 
     def expire(self, now_us: int) -> None:
         """Forget nodes that have been silent for long.  What they counted stays, should they come back."""
