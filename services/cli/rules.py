@@ -11,6 +11,8 @@ import typer
 from services.cli.control import HELP, NoAnswer, Refused, end_refused, open_control
 from services.cli.import_rules import app as import_app
 from services.cli.output import fail, print_faults, print_json, say, stdout
+from services.cli.rule_cases import EXAMPLE as TEST_EXAMPLE
+from services.cli.rule_cases import try_cases
 
 if TYPE_CHECKING:
     from regional_limiter.model.rule import RuleSet
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 _HELP = "Apply, check, list and export rules."
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=_HELP)
 app.add_typer(import_app, name="import")
+app.command("test", epilog=TEST_EXAMPLE)(try_cases)
 
 _ControlOption = typer.Option(None, "--control", help=HELP)
 _JsonOption = typer.Option(False, "--json", help="Print JSON.")

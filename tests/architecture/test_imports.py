@@ -78,6 +78,7 @@ PURE_ROOMS = (
     "services/simulator/measure.py",
     "services/simulator/page.py",
     "services/simulator/report.py",
+    "services/rule_cases",
     "services/rehearsal/formats",
     "services/rehearsal/attributes.py",
     "services/rehearsal/order.py",
