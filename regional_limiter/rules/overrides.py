@@ -63,6 +63,12 @@ def _read_override(
     return (name, key, Override(in_force, why, until_ms)) if faults.count == before else None
 
 
+def key_of(rule: Rule, key: Mapping[str, str]) -> tuple[str, ...]:
+    """Where the set keeps the override of ``rule`` whose key was written so."""
+    forms = dict(rule.normalise)
+    return tuple(normalised(key[name], forms.get(name, ())) for name in rule.key)
+
+
 def _read_key(faults: Faults, place: str, value: object, rule: Rule) -> tuple[str, ...]:
     """The values of the rule's key, in its order and in its normal forms."""
     before = faults.count

@@ -17,6 +17,7 @@ from services.control_api.guard import Guard
 from services.control_api.history_routes import history_router
 from services.control_api.knowledge import Hub
 from services.control_api.metrics import hub_metrics
+from services.control_api.overrides import overrides_router
 from services.control_api.own_limits import own_limits
 from services.control_api.rules import rules_router
 from services.control_api.rulesets import rulesets_router
@@ -65,7 +66,7 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
 
     app.add_exception_handler(InvalidRules, invalid_rules)
     app.middleware("http")(guard)
-    for router in (rules_router, rulesets_router, history_router, access_router, status_router):
+    for router in (rules_router, rulesets_router, overrides_router, history_router, access_router, status_router):
         app.include_router(router(hub))
     _add_probes(app, hub)
     return app

@@ -37,7 +37,7 @@ from services.control_api.documented import CHANGING, READING, Anything, Named, 
 from services.control_api.guard import readable, require
 from services.control_api.history_routes import change_shown
 from services.control_api.knowledge import Hub
-from services.control_api.requests import read_mapping
+from services.control_api.requests import precondition, read_mapping
 from services.errors import problem_response
 
 Version = Annotated[int, Path(ge=1, le=2**62)]
@@ -184,9 +184,22 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
         openapi_extra=body(examples.RULE_SET),
         responses=answers({200: _CHANGED, 201: answer("The domain is new", Anything(_SET))}, *CHANGING),
     )
-    async def put_set(domain: DomainInPath, request: Request, dry_run: DryRun = False) -> Response:
+    async def put_set(
+        domain: DomainInPath,
+        request: Request,
+        dry_run: DryRun = False,
+        keep_overrides: Annotated[
+            bool, Query(description="Keep the overrides there are, where the document names none.")
+        ] = False,
+    ) -> Response:
         document = _of_domain(await read_mapping(request), domain)
-        done = await changed(hub, request, domain, PUT_SET, {"document": document}, dry_run=dry_run)
+        fields: dict[str, Any] = {"document": document}
+        known = hub.book.get(domain)
+        if keep_overrides and "overrides" not in document and known is not None:
+            document["overrides"] = _of_rules(known.document.get("overrides", []), document.get("rules"))
+            if precondition(request).version is None:  # or an override that is made meanwhile would be lost
+                fields["made_from"] = known.version
+        done = await changed(hub, request, domain, PUT_SET, fields, dry_run=dry_run)
         return done if isinstance(done, Response) else await _set_answer(hub, done, document)
 
     @router.post(
@@ -243,6 +256,12 @@ async def _set_answer(hub: Hub, done: Done, document: Mapping[str, Any]) -> Resp
     body: dict[str, Any] = {"domain": outcome.domain, "version": outcome.version, "document": dict(document)}
     body = _set_body(loaded) if loaded else body
     return JSONResponse(body, 201 if done.known is None else 200, headers=etag(body["version"]))
+
+
+def _of_rules(overrides: list[Any], rules: object) -> list[Any]:
+    """Those of the overrides whose rules are still there."""
+    ids = [rule.get("id") for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
+    return [one for one in overrides if one["rule"] in ids]
 
 
 def _of_domain(document: Mapping[str, Any], domain: str) -> dict[str, Any]:

@@ -1,0 +1,135 @@
+"""Overrides over HTTP: made for a while, listed, ended, kept through a new set, and all of it in the history."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from global_sync.rule_desk import RuleDesk
+from global_sync.transport.memory import MemoryHub
+from tests.unit.control_api.conftest import Serving
+from tests.unit.control_api.fake_leader import FakeLeader
+from tests.unit.control_api.test_rules_api import RULE, problem
+
+MORE = {"rule": "r", "key": {"client_key": "acme"}, "multiply": 10, "why": "launch"}
+BLOCK = {"rule": "r", "key": {"client_key": "mallory"}, "block": True}
+
+
+def in_s(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
+async def overrides(client: httpx.AsyncClient, **params: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await client.get("/overrides", params=params)).json()["overrides"]
+    return found
+
+
+async def test_an_override_is_made_replaced_listed_and_ended(serving: Serving, leader: FakeLeader) -> None:
+    async with serving() as client:
+        await client.put("/rules/r", json=RULE)
+        made = await client.put("/overrides", json={**MORE, "until": in_s(3600)})
+        assert (made.status_code, made.json()["in_words"]) == (201, "200 at once, then 100/s")
+        again = await client.put("/overrides", json={**MORE, "multiply": 3})
+        assert (again.status_code, again.json()["id"]) == (200, made.json()["id"])
+        await client.put("/overrides", json=BLOCK)
+        assert [(one["key"]["client_key"], one["in_words"]) for one in await overrides(client)] == [
+            ("acme", "60 at once, then 30/s"),
+            ("mallory", "blocked"),
+        ]
+        assert (await client.get(made.headers["location"])).json() == again.json()
+        gone = await client.delete(f"/overrides/{made.json()['id']}")
+        assert gone.json()["deleted"] is True
+        problem(await client.delete(f"/overrides/{made.json()['id']}"), 404)
+        kinds = [one["kind"] for one in (await client.get("/history")).json()["changes"]]
+        assert kinds == ["delete_override", "put_override", "put_override", "put_override", "put_rule"]
+
+
+async def test_an_override_can_be_tried(serving: Serving, leader: FakeLeader) -> None:
+    async with serving() as client:
+        await client.put("/rules/r", json=RULE)
+        body = (await client.put("/overrides", json=BLOCK, params={"dry_run": True})).json()
+        (effect,) = body["effect"]["overrides"]
+        assert (effect["effect"], effect["key"], effect["in_words"]) == (
+            "appear",
+            {"client_key": "mallory"},
+            "blocked",
+        )
+        assert await overrides(client) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "field"),
+    [
+        ({**MORE, "until": "friday"}, "overrides[0].until"),
+        ({**MORE, "until": "2001-01-01T00:00:00Z"}, "until"),
+        ({**MORE, "rule": "s"}, "overrides[0].rule"),
+        ({**MORE, "key": {"client": "acme"}}, "overrides[0].key.client"),
+        ({**MORE, "block": True}, "overrides[0]"),
+        ({"rule": ["r"], "key": 7}, "overrides[0].rule"),
+    ],
+)
+async def test_an_override_that_means_nothing_is_refused(
+    serving: Serving, leader: FakeLeader, override: Any, field: str
+) -> None:
+    async with serving() as client:
+        await client.put("/rules/r", json=RULE)
+        refused = problem(await client.put("/overrides", json=override), 422)
+        assert refused["errors"][0]["field"] == field
+
+
+async def test_overrides_come_in_pages_and_by_rule(serving: Serving, leader: FakeLeader) -> None:
+    async with serving() as client:
+        for name in "rs":
+            await client.put(f"/rules/{name}", json=RULE)
+            for number in range(3):
+                one = {"rule": name, "key": {"client_key": f"c{number}"}, "block": True}
+                await client.put("/overrides", json=one)
+        assert len(await overrides(client, rule="s")) == 3
+        seen: list[str] = []
+        after: str | None = None
+        while True:
+            params = {"limit": 4, **({"after": after} if after else {})}
+            page = (await client.get("/overrides", params=params)).json()
+            seen += [one["id"] for one in page["overrides"]]
+            if (after := page["next"]) is None:
+                break
+        assert len(seen) == len(set(seen)) == 6
+
+
+async def test_a_new_set_may_keep_the_overrides_whose_rules_stay(serving: Serving, leader: FakeLeader) -> None:
+    async with serving() as client:
+        for name in "rs":
+            await client.put(f"/rules/{name}", json=RULE)
+            await client.put("/overrides", json={**BLOCK, "rule": name})
+        kept = {"rules": [{"id": "r", "capacity": 7, "refill": "1/s"}]}
+        await client.put("/rulesets/default", json=kept, params={"keep_overrides": True})
+        assert [one["rule"] for one in await overrides(client)] == ["r"]
+        await client.put("/rulesets/default", json=kept)
+        assert await overrides(client) == []
+
+
+async def test_the_leader_takes_out_what_is_over_and_the_history_says_so(serving: Serving, hub: MemoryHub) -> None:
+    desk = RuleDesk(hub.transport("leader"))
+    desk.lead(1)
+    task = asyncio.create_task(desk.run())
+    try:
+        async with serving() as client:
+            await client.put("/rules/r", json=RULE)
+            await client.put("/overrides", json=BLOCK)
+            await client.put("/overrides", json={**MORE, "until": in_s(0.4)})
+            assert len(await overrides(client)) == 2
+            began = time.monotonic()
+            while len(await overrides(client)) > 1:
+                assert time.monotonic() - began < 5
+                await asyncio.sleep(0.02)
+            assert [one["in_words"] for one in await overrides(client)] == ["blocked"]
+            ended = (await client.get("/history")).json()["changes"][0]
+            assert (ended["kind"], ended["author"], ended["accepted"]) == ("end_overrides", "apportion", True)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
