@@ -116,14 +116,14 @@ def _flat(rule_set: RuleSet | None) -> dict[tuple[str, tuple[str, ...]], Overrid
 def _of_set(before: RuleSet | None, after: RuleSet | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in _SET_FIELDS:
-        was, now = getattr(before, name, None), getattr(after, name, None)
-        if was == now:
+        was, now = getattr(before, name, ()), getattr(after, name, ())
+        if was == now or not (was or now):
             continue
         if name == "subjects":
-            was, now = len(was or ()), len(now or ())
-            found[name] = {"before": was, "after": now, "note": "how many there are; some are not the same"}
+            said = {"before": len(was), "after": len(now), "note": "how many there are; some are not the same"}
         else:
-            found[name] = {"before": dict(was) if was else was, "after": dict(now) if now else now}
+            said = {"before": dict(was), "after": dict(now)}
+        found[name] = said
     old_order = [rule.id for rule in before.rules] if before else []
     new_order = [rule.id for rule in after.rules] if after else []
     stayed = [name for name in old_order if name in set(new_order)]

@@ -95,6 +95,11 @@ def open_control(given: str | None) -> Control:
     return Control(control_url(given))
 
 
+def reason_header(reason: str) -> dict[str, str]:
+    """Headers that say why, for the history."""
+    return {"Apportion-Reason": reason.encode("ascii", "replace").decode()} if reason else {}
+
+
 def end_refused(source: str, error: Refused | NoAnswer) -> NoReturn:
     """Show a refusal, with every fault, and end: 1 when it was decided, 2 when nobody could decide."""
     if isinstance(error, NoAnswer):

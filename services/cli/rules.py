@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from services.cli.control import HELP, NoAnswer, Refused, end_refused, open_control
+from services.cli.effects import show_dry_run
 from services.cli.import_rules import app as import_app
 from services.cli.output import fail, print_faults, print_json, say, stdout
 from services.cli.rule_cases import EXAMPLE as TEST_EXAMPLE
 from services.cli.rule_cases import try_cases
+from services.cli.rule_versions import DryRunOption, register_versions
 
 if TYPE_CHECKING:
     from regional_limiter.model.rule import RuleSet
@@ -21,6 +23,7 @@ _HELP = "Apply, check, list and export rules."
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=_HELP)
 app.add_typer(import_app, name="import")
 app.command("test", epilog=TEST_EXAMPLE)(try_cases)
+register_versions(app)
 
 _ControlOption = typer.Option(None, "--control", help=HELP)
 _JsonOption = typer.Option(False, "--json", help="Print JSON.")
@@ -35,25 +38,36 @@ def apply(
     control: str | None = _ControlOption,
     reason: str = typer.Option("", "--reason", help="Why, for the history."),
     made_from: int | None = typer.Option(None, "--if-version", help="Refuse if this is not the newest (0: none)."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Check only, against this installation's grammar."),
+    dry_run: bool = DryRunOption,
+    replace_overrides: bool = typer.Option(
+        False, "--replace-overrides", help="Drop the overrides there are, also if FILE names none."
+    ),
     as_json: bool = _JsonOption,
 ) -> None:
-    """Make FILE the rules of its domain: accepted whole, or refused with every fault."""
+    """Make FILE the rules of its domain: accepted whole, or refused with every fault.
+
+    Overrides that were made one by one stay, if FILE has no overrides itself.
+
+    Example: apportion rules apply rules.yaml --reason "launch" --dry-run
+    """
     text = read_file(file)
     rule_set = parsed(file, text)
-    if dry_run:
-        say(f"{file}: would be applied to domain {rule_set.domain} ({len(rule_set.rules)} rules); nothing sent")
-        return
     headers = {"Content-Type": "application/yaml" if not text.lstrip().startswith((b"{", b"[")) else "text/plain"}
     if made_from is not None:
         headers |= {"If-None-Match": "*"} if made_from == 0 else {"If-Match": f'"{made_from}"'}
     if reason:
         headers["Apportion-Reason"] = reason.encode("ascii", "replace").decode()
+    params = {"dry_run": dry_run, "keep_overrides": not replace_overrides}
     try:
-        answer = open_control(control).call("PUT", f"/rulesets/{rule_set.domain}", content=text, headers=headers)
+        answer = open_control(control).call(
+            "PUT", f"/rulesets/{rule_set.domain}", params=params, content=text, headers=headers
+        )
     except (Refused, NoAnswer) as error:
         end_refused(file, error)
     body = answer.json()
+    if dry_run:
+        show_dry_run(body, as_json)
+        return
     if as_json:
         print_json(body)
     else:
@@ -94,6 +108,9 @@ def list_rules(
 ) -> None:
     """The accepted rules of a domain, as they are held."""
     body = _get(control, "/rules", params={"domain": domain})
+    while body["next"] is not None:
+        page = _get(control, "/rules", params={"domain": domain, "after": body["next"]})
+        body = {**page, "rules": body["rules"] + page["rules"]}
     if as_json:
         print_json(body)
         return

@@ -21,6 +21,7 @@ from services.control_api.overrides import overrides_router
 from services.control_api.own_limits import own_limits
 from services.control_api.rules import rules_router
 from services.control_api.rulesets import rulesets_router
+from services.control_api.shadow_routes import shadow_router
 from services.control_api.status import status_router
 from services.docs_page import app_with_docs
 from services.errors import install_problem_handlers, problem_response
@@ -29,6 +30,16 @@ from services.tasks import ended, watched
 from services.telemetry import PROMETHEUS_TEXT
 
 log = structlog.get_logger(__name__)
+
+ROUTERS = (
+    rules_router,
+    rulesets_router,
+    overrides_router,
+    history_router,
+    access_router,
+    shadow_router,
+    status_router,
+)
 
 
 def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafka") -> FastAPI:
@@ -66,7 +77,15 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
 
     app.add_exception_handler(InvalidRules, invalid_rules)
     app.middleware("http")(guard)
-    for router in (rules_router, rulesets_router, overrides_router, history_router, access_router, status_router):
+    for router in (
+        rules_router,
+        rulesets_router,
+        overrides_router,
+        history_router,
+        access_router,
+        shadow_router,
+        status_router,
+    ):
         app.include_router(router(hub))
     _add_probes(app, hub)
     return app

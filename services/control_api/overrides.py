@@ -1,4 +1,4 @@
-"""Overrides of single keys over HTTP: more for one client until Friday, or nothing at all; changes like all others."""
+"""Overrides of single keys over HTTP: more for one client until Friday, or nothing at all; changes like others."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import socket
 import threading
 import time
@@ -84,8 +85,8 @@ def test_a_dry_run_sends_nothing(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(GOOD.replace("domain: shop", "domain: dry"))
     code, stdout, stderr = run("rules", "apply", str(file), "--dry-run")
-    assert (code, stdout) == (0, "")
-    assert "nothing sent" in stderr
+    assert (code, stdout.splitlines()[0]) == (0, "+ orders: 20 at once, then 10/s")
+    assert "nothing is changed yet" in stderr
     assert json.loads(run("rules", "list", "--domain", "dry", "--json")[1])["rules"] == []
 
 
@@ -97,6 +98,79 @@ def test_a_rule_can_be_removed_once(tmp_path: Path) -> None:
     code, _, stderr = run("rules", "delete", "orders", "--domain", "removal")
     assert code == 1
     assert "no rule orders" in stderr
+
+
+def applied(tmp_path: Path, domain: str, text: str = GOOD) -> str:
+    """The version after applying the good set, or another text, to a domain."""
+    file = tmp_path / f"{domain}.yaml"
+    file.write_text(text.replace("domain: shop", f"domain: {domain}"))
+    code, stdout, stderr = run("rules", "apply", str(file), "--json")
+    assert code == 0, stderr
+    return str(json.loads(stdout)["version"])
+
+
+def test_versions_are_listed_compared_and_gone_back_to(tmp_path: Path) -> None:
+    first = applied(tmp_path, "turns")
+    second = applied(tmp_path, "turns", GOOD.replace("capacity: 20", "capacity: 30"))
+    code, stdout, _ = run("rules", "diff", first, "--domain", "turns")
+    assert (code, "capacity: 20 -> 30" in stdout, "what was used stays used" in stdout) == (0, True, True)
+    code, stdout, stderr = run("rules", "rollback", first, "--domain", "turns", "--dry-run")
+    assert (code, "capacity: 30 -> 20" in stdout, "nothing is changed yet" in stderr) == (0, True, True)
+    assert run("rules", "rollback", first, "--domain", "turns", "--reason", "worse")[0] == 0
+    listed = run("rules", "versions", "--domain", "turns")[1].splitlines()
+    assert [line.split()[0] for line in listed[2:]] == [second, first]
+    assert f"(back to {first})" in listed[1]
+    assert "worse" in listed[1]
+
+
+def test_a_rule_goes_through_shadow_to_being_enforced(tmp_path: Path) -> None:
+    applied(tmp_path, "promoted")
+    assert run("rules", "mode", "orders", "shadow", "--domain", "promoted")[0] == 0
+    code, stdout, _ = run("rules", "mode", "orders", "enforce", "--domain", "promoted", "--dry-run")
+    assert (code, "mode: shadow -> enforce" in stdout, "what was used stays used" in stdout) == (0, True, True)
+    code, stdout, _ = run("rules", "mode", "orders", "enforce", "--domain", "promoted")
+    assert (code, "shadow -> enforce" in stdout) == (0, True)
+    code, _, stderr = run("rules", "mode", "orders", "off", "--domain", "promoted")
+    assert (code, "must be enforce, shadow or soft" in stderr) == (2, True)
+    code, _, stderr = run("rules", "shadow", "--domain", "promoted")
+    assert (code, "no rule in shadow" in stderr) == (0, True)
+
+
+def test_a_key_is_given_more_until_friday_or_blocked_and_that_is_kept_and_ended(tmp_path: Path) -> None:
+    applied(tmp_path, "keys")
+    more = ("override", "put", "orders", "client_key=acme", "--multiply", "10", "--domain", "keys")
+    code, stdout, _ = run(*more, "--for", "2d", "--reason", "launch")
+    assert (code, "200 at once, then 100/s, until 2" in stdout) == (0, True)
+    assert run("override", "block", "orders", "client_key=mallory", "--domain", "keys")[0] == 0
+    applied(tmp_path, "keys", GOOD.replace("capacity: 20", "capacity: 30"))
+    listed = json.loads(run("override", "list", "--domain", "keys", "--json")[1])["overrides"]
+    assert [one["in_words"] for one in listed] == ["300 at once, then 100/s", "blocked"]
+    assert "launch" in run("override", "list", "orders", "--domain", "keys")[1]
+    assert run("override", "end", listed[1]["id"], "--domain", "keys")[0] == 0
+    code, _, stderr = run("override", "end", listed[1]["id"], "--domain", "keys")
+    assert (code, "no override" in stderr) == (1, True)
+    code, _, stderr = run(*more, "--for", "soon")
+    assert (code, "such as 90min or 2d" in stderr) == (2, True)
+    code, _, stderr = run("override", "put", "orders", "acme", "--unlimited", "--domain", "keys")
+    assert (code, "NAME=VALUE" in stderr) == (2, True)
+
+
+def test_a_token_is_made_used_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, token, stderr = run("token", "create", "ann", "--role", "operator", "--domain", "tokens", "--for", "1h")
+    assert code == 0, stderr
+    token_id = stderr.split()[-1]
+    with monkeypatch.context() as ann:
+        ann.setenv("APPORTION_CONTROL_TOKEN", token.strip())
+        applied(tmp_path, "tokens")
+        code, _, stderr = run("token", "list")
+        assert (code, "needs the role admin" in stderr) == (1, True)
+    assert "ann" in run("token", "list")[1]
+    listed = run("history", "--author", "ann", "--domain", "tokens")[1]
+    assert "put_set" in listed
+    assert run("token", "revoke", token_id)[0] == 0
+    with monkeypatch.context() as ann:
+        ann.setenv("APPORTION_CONTROL_TOKEN", token.strip())
+        assert run("rules", "list", "--domain", "tokens")[0] == 1
 
 
 def test_a_wrong_token_is_a_refusal_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,3 +198,32 @@ def test_bad_rules_are_refused_with_every_fault(tmp_path: Path) -> None:
     code, stdout, stderr = run("rules", "apply", str(file))
     assert (code, stdout) == (1, "")
     assert "4 faults" in stderr
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "control.md"
+FIRST_RULES = Path(__file__).resolve().parents[3] / "infra" / "local" / "rules.yaml"
+
+
+def test_the_commands_of_the_page_do_what_it_says_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, stdout, stderr = run("rules", "apply", str(FIRST_RULES), "--json")
+    assert code == 0, stderr
+    first = str(json.loads(stdout)["version"])
+    commands = [
+        line
+        for block in PAGE.read_text().split("```sh\n")[1:]
+        for line in block.split("```")[0].splitlines()
+        if "$ID" not in line
+    ]
+    assert len(commands) > 15
+    for line in commands:
+        words, _, file = line.partition(" > ")
+        name, *arguments = shlex.split(words)
+        assert name == "apportion"
+        # The page's system begins with version 1.
+        code, stdout, stderr = run(*(first if word == "1" else word for word in arguments))
+        assert code == 0, f"{line}: {stderr}"
+        if file:
+            (tmp_path / file).write_text(stdout)

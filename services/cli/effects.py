@@ -1,0 +1,40 @@
+"""What a change would do, or did, as commands print it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+from services.cli.output import print_json, say
+
+_SIGNS = {"appear": "+", "change": "~", "vanish": "-"}
+
+
+def show_dry_run(body: Mapping[str, Any], as_json: bool) -> None:
+    """The answer of the control API to a change that was only tried."""
+    if as_json:
+        print_json(body)
+        return
+    show_effect(body["effect"])
+    say(f"domain {body['domain']}, from version {body['made_from']}: nothing is changed yet")
+
+
+def show_effect(effect: Mapping[str, Any]) -> None:
+    """A line for each rule and override: + appears, ~ changes, - vanishes."""
+    if effect["nothing"]:
+        typer.echo("nothing would change")
+    for rule in effect["rules"]:
+        typer.echo(f"{_SIGNS[rule['effect']]} {rule['rule']}: {rule['in_words']}")
+        for name, field in rule.get("fields", {}).items():
+            typer.echo(f"    {name}: {field['before']} -> {field['after']}")
+        if rule.get("keeps_counts") is True:
+            typer.echo("    what was used stays used")
+        elif "why_not" in rule:
+            typer.echo(f"    begins anew, with nothing used: {rule['why_not']}")
+    for one in effect["overrides"]:
+        key = ", ".join(f"{name}={value}" for name, value in one["key"].items())
+        typer.echo(f"{_SIGNS[one['effect']]} override of {one['rule']} for {key or 'all'}: {one['in_words']}")
+    for name, field in effect["set"].items():
+        typer.echo(f"~ {name}: {field['before']} -> {field['after']}")

@@ -1,0 +1,67 @@
+"""What a change of a set does, above all which buckets begin anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from regional_limiter.rules import parse_document
+from regional_limiter.rules.effects import effects
+
+
+def bucket(**fields: Any) -> dict[str, Any]:
+    return {"id": "r", "capacity": 5, "refill": "1/s", **fields}
+
+
+def window(**fields: Any) -> dict[str, Any]:
+    return {"id": "r", "algorithm": "fixed_window", "limit": 5, "window": "60s", **fields}
+
+
+def of(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    return effects(parse_document({"rules": [before]}), parse_document({"rules": [after]}))
+
+
+def test_the_same_set_does_nothing() -> None:
+    found = of(bucket(), bucket(algorithm="token_bucket", refill="60/min"))
+    assert (found["nothing"], found["rules"]) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why_not"),
+    [
+        (bucket(), bucket(capacity=9), None),
+        (bucket(), bucket(match={"tier": "x"}), None),
+        (bucket(mode="shadow"), bucket(), None),
+        (bucket(), {**bucket(), "algorithm": "gcra"}, None),
+        (window(), window(limit=9), None),
+        (bucket(), bucket(key=["ip"]), "kept by ip"),
+        (bucket(), bucket(key=[]), "one bucket for all"),
+        (bucket(), bucket(hash_key=True), "hashed now"),
+        (bucket(), bucket(normalise={"client_key": ["lower"]}), "another normal form"),
+        (bucket(), window(), "cannot go on"),
+        (window(), window(window="61s"), "windows are others"),
+        (window(), window(window={"calendar": "day"}), "windows are others"),
+    ],
+)
+def test_which_changes_keep_the_counts(before: Any, after: Any, why_not: str | None) -> None:
+    (effect,) = of(before, after)["rules"]
+    assert effect["keeps_counts"] is (why_not is None)
+    assert (why_not or "") in effect.get("why_not", "")
+
+
+def test_a_new_domain_says_only_what_it_has() -> None:
+    found = effects(None, parse_document({"regions": ["a"], "rules": [bucket()]}))
+    assert (found["appear"], list(found["set"])) == (1, ["regions"])
+
+
+def test_overrides_regions_and_order_are_told() -> None:
+    rules = [bucket(), bucket(id="s")]
+    override = {"rule": "r", "key": {"client_key": "acme"}, "block": True}
+    before = parse_document({"rules": rules, "regions": ["a"], "overrides": [override]})
+    after = parse_document({"rules": rules[::-1], "regions": ["a", "b"], "subjects": []})
+    found = effects(before, after)
+    assert [(one["effect"], one["in_words"]) for one in found["overrides"]] == [("vanish", "blocked")]
+    assert found["set"]["order"] == {"before": ["r", "s"], "after": ["s", "r"]}
+    assert found["set"]["regions"]["after"] == {"a": 1, "b": 1}
+    assert not found["nothing"]
