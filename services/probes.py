@@ -56,9 +56,9 @@ class Probes:
 
     async def ask_nodes(self, path: str) -> Mapping[str, Mapping[str, Any] | None]:
         """What every node answers at ``path``, by its address; None: nothing."""
-        urls = [url for region in self._regions.values() for url in region.nodes]
-        answers = await asyncio.gather(*(self._json(f"{url}{path}") for url in urls))
-        return {url: answer or None for url, answer in zip(urls, answers, strict=True)}
+        nodes = {url: region.node_token for region in self._regions.values() for url in region.nodes}
+        answers = await asyncio.gather(*(self._json(f"{url}{path}", token) for url, token in nodes.items()))
+        return {url: answer or None for url, answer in zip(nodes, answers, strict=True)}
 
     def last(self) -> Mapping[str, RegionProbe]:
         """What was seen last, without looking."""

@@ -470,12 +470,13 @@ class DashboardSettings(Listener):
 class HubRegion(Section):
     """Where the hub finds a region.  Only for displays: no limit depends on it.
 
-    ``token``: the sync service's, if it asks for one.
+    ``token``: the sync service's, if it asks for one; ``node_token``: its nodes'.
     """
 
     nodes: list[Url] = Field(default_factory=list, max_length=256)
     sync: Url | None = None
     token: SecretStr | None = None
+    node_token: SecretStr | None = None
 
 
 class _Settings(BaseSettings):
