@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
 from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.nodes_seen import NodesSeen
 from regional_limiter.store.base import CheckStore, NodeBeat, TouchReply
 
 _log = logging.getLogger("apportion.node")
-
-NODES_REMEMBERED_S = 60.0
 
 
 class Heartbeat:
@@ -38,7 +36,7 @@ class Heartbeat:
         self._loop_task: asyncio.Task[None] | None = None
         self._touching: dict[str, asyncio.Task[None]] = {}
         self._answers: dict[str, bool] = {}
-        self._nodes_seen: deque[tuple[float, int]] = deque()
+        self._nodes_seen = NodesSeen()
 
     # ---- what is known
 
@@ -51,12 +49,8 @@ class Heartbeat:
         return next((point for point, answered in self._answers.items() if answered), None)
 
     def nodes_most(self) -> int:
-        """The most nodes that were alive together in the last 60 s, as the points saw it; at least this one."""
-        oldest = monotonic() - NODES_REMEMBERED_S
-        seen = self._nodes_seen
-        while seen and seen[0][0] < oldest:
-            seen.popleft()
-        return max((count for _, count in seen), default=1) or 1
+        """The most nodes that were alive together lately, as the points saw it; at least this one."""
+        return self._nodes_seen.most()
 
     # ---- life
 
@@ -110,14 +104,7 @@ class Heartbeat:
             answered = False
         else:
             answered = True
-            self._note_nodes(reply.nodes)
+            self._nodes_seen.note(int(monotonic() * 1e6), reply.nodes)
             self._on_reply(point, reply)
         if point in self._answers:
             self._answers[point] = answered
-
-    def _note_nodes(self, nodes: int) -> None:
-        """Keep only what can still be the maximum: counts that fall from left to right."""
-        seen = self._nodes_seen
-        while seen and seen[-1][1] <= nodes:
-            seen.pop()
-        seen.append((monotonic(), nodes))

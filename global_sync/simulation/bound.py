@@ -19,7 +19,8 @@ class BoundChecker:
     ``worst``: the largest excess so far in tokens (<= 0: the bound holds), ``worst_at_us`` when it was reached.
     """
 
-    def __init__(self, capacity: int, refill: Rate) -> None:
+    def __init__(self, capacity: int, refill: Rate, earlier: BoundChecker | None = None) -> None:
+        """``earlier``: what was checked until now by other numbers; its worst stays the worst."""
         # Everything in 1/unit tokens, so that a microsecond's refill is an integer.
         self._unit = refill.period_ms * 1000 * _SLACK_DENOMINATOR
         self._per_us = refill.tokens * (_SLACK_DENOMINATOR + 1)
@@ -27,6 +28,7 @@ class BoundChecker:
         self._used = 0
         self._lowest: int | None = None
         self._worst = -self._capacity
+        self._worst_before = earlier.worst if earlier is not None else float("-inf")
         self._last_us = 0
         self.worst_at_us = 0
         self.admitted = 0
@@ -55,10 +57,10 @@ class BoundChecker:
         """The same for so much refill."""
         self.allow(at_us, self._per_us * time_us / self._unit)
 
-    def change(self, capacity: int) -> None:
-        """From now on the capacity is at least this (during a change of the limit: the larger of both)."""
-        self._capacity = max(self._capacity, capacity * self._unit)
+    @property
+    def capacity(self) -> float:
+        return self._capacity / self._unit
 
     @property
     def worst(self) -> float:
-        return self._worst / self._unit
+        return max(self._worst / self._unit, self._worst_before)

@@ -7,13 +7,13 @@ refused by the act itself.  Ends of faults are part of the act: whatever is cut 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any
 
 from global_sync.simulation.links import Law
+from global_sync.simulation.redis import LIBRARY
 from global_sync.simulation.region import Region
 from global_sync.simulation.world import World
 
@@ -206,12 +206,12 @@ def two_primaries(world: World, region: Region, one: Act) -> None:
 @act
 def redis_restarts(world: World, region: Region, one: Act) -> None:
     """Empty: variable and buckets are gone."""
-    region.redis.shards[one.which % len(region.redis.shards)].copy.point.lose(buckets=True)
+    region.redis.shards[one.which % len(region.redis.shards)].copy.lose(buckets=True)
 
 
 @act
 def library_replaced(world: World, region: Region, one: Act) -> None:
-    region.redis.shards[one.which % len(region.redis.shards)].copy.point.lose()
+    region.redis.shards[one.which % len(region.redis.shards)].copy.lose()
 
 
 @act
@@ -245,7 +245,7 @@ def lossy_redis(world: World, region: Region, one: Act) -> None:
 
 @act
 def node_restarts(world: World, region: Region, one: Act) -> None:
-    region.nodes[one.which % len(region.nodes)].restart()
+    world.restart_node(region, region.nodes[one.which % len(region.nodes)])
 
 
 @act
@@ -257,6 +257,12 @@ def node_freezes(world: World, region: Region, one: Act) -> None:
 def node_cut_from_redis(world: World, region: Region, one: Act) -> None:
     node = region.nodes[one.which % len(region.nodes)]
     _for_a_while(world, one, node, "is_cut", True)
+
+
+@act
+def node_upgrades(world: World, region: Region, one: Act) -> None:
+    """It calls the newer version of the function library from now on."""
+    region.nodes[one.which % len(region.nodes)].library = LIBRARY
 
 
 @act
@@ -312,9 +318,9 @@ class Scenario:
     drift_ppm: int = 0
     burst: int = 60
     per_second: int = 200
+    old_library: bool = False
     acts: tuple[Act, ...] = ()
     over_us: int = 0
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def draw(cls, seed: int, consent_us: int, acts: int = 12) -> Scenario:
@@ -337,6 +343,7 @@ class Scenario:
             drift_ppm=random.choice((0, 1000)),
             burst=random.choice((20, 60, 300)),
             per_second=random.choice((50, 200, 400)),
+            old_library=random.random() < 0.3,
             acts=tuple(sorted((one() for _ in range(random.randint(2, acts))), key=lambda item: item.at_us)),
             over_us=over_us,
         )

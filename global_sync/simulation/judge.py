@@ -36,11 +36,12 @@ class Broken:
 
 def in_force(redis: RegionRedis, nodes: Sequence[Node], key: str) -> int:
     """The most that any call by any node would use of ``key`` in this region now."""
-    return max(_of_copy(shard.copy, nodes, key) for shard in redis.shards)
+    points = ((copy, point) for copy in redis.points().values() for point in copy.points.values())
+    return max(_at_point(copy, point.enforcement, nodes, key) for copy, point in points)
 
 
-def _of_copy(copy: Copy, nodes: Sequence[Node], key: str) -> int:
-    enforcement, now_us = copy.point.enforcement, copy.now_us()
+def _at_point(copy: Copy, enforcement: Enforcement, nodes: Sequence[Node], key: str) -> int:
+    now_us = copy.now_us()
     return max(enforcement.peek_share(now_us, key, base) for base in _bases(enforcement, now_us, nodes, key))
 
 
@@ -61,11 +62,11 @@ def leased(nodes: Iterable[Node], key: str) -> int:
 def later(redis: RegionRedis, nodes: Sequence[Node], key: str, after_us: int) -> int:
     """``in_force`` when that much true time has passed, with nodes that go on calling and nothing else."""
     shares = []
-    for shard in redis.shards:
-        copy, enforcement = shard.copy, shard.copy.point.enforcement
+    for copy in redis.points().values():
         now_us, then_us = copy.now_us(), copy.at_us(after_us)
-        bases = _bases(enforcement, now_us, nodes, key)
-        shares.append(max(enforcement.foresee_share(now_us, then_us, key, base) for base in bases))
+        for point in copy.points.values():
+            bases = _bases(point.enforcement, now_us, nodes, key)
+            shares.append(max(point.enforcement.foresee_share(now_us, then_us, key, base) for base in bases))
     return max(shares)
 
 
@@ -108,11 +109,11 @@ class Judge:
         world = self._world
         ends = set()
         for region in world.regions.values():
-            for shard in region.redis.shards:
-                copy = shard.copy
-                end_us = copy.point.enforcement.peek_consent_end(copy.now_us())
-                if end_us is not None and end_us > copy.now_us():
-                    ends.add(copy.clock.true_duration(end_us - copy.now_us()) + 2)
+            for copy in region.redis.points().values():
+                for point in copy.points.values():
+                    end_us = point.enforcement.peek_consent_end(copy.now_us())
+                    if end_us is not None and end_us > copy.now_us():
+                        ends.add(copy.clock.true_duration(end_us - copy.now_us()) + 2)
         for after_us in ends:
             held = {
                 name: later(region.redis, region.nodes, key, after_us) for name, region in world.regions.items()

@@ -7,32 +7,32 @@ its time.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
 from global_sync.simulation.clock import Clock
 from global_sync.simulation.links import Law
+from global_sync.simulation.parts import Parts
 from global_sync.simulation.redis import LIBRARY, Copy, RegionRedis, Shard
 from global_sync.simulation.scheduler import Scheduler
 from regional_limiter import engine
 from regional_limiter.algorithms.token_lease import may_lease
 from regional_limiter.denials import Denials
-from regional_limiter.fallback import Fallback, Unanswered
+from regional_limiter.fallback import Unanswered
 from regional_limiter.model.decision import Check, Verdict
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.plan import DomainRules, Plan, Planner
 from regional_limiter.rules import KnownSet, compile_rules, read_blob
 from regional_limiter.store.base import BucketCall, NodeBeat, Sharing, TokenLease, TouchReply
-from regional_limiter.token_lease_table import Ask, TokenLeaseTable
+from regional_limiter.store.memory import MemoryPoint
+from regional_limiter.token_lease_table import Ask
 from regional_limiter.usage import Demand, Totals, is_interesting
 
 OFFER_EVERY_US = 20_000
 SWEEP_EVERY_US = 10_000
 PAY_EVERY_US = 500_000
 OFFER_KEYS_MOST = 1000
-NODES_REMEMBERED_US = 60_000_000
 SECRET = b"simulated-simulated"
 
 
@@ -48,6 +48,8 @@ class Node:
         times: ProtocolTimes,
         clock: Clock,
         law: Law,
+        parts: Parts,
+        library: str = LIBRARY,
     ) -> None:
         self.name = name
         self.clock = clock
@@ -58,6 +60,8 @@ class Node:
         """Copies that are no longer primary, and that it takes for one."""
         self.asked_old_primary = False
         """In the last check."""
+        self.library = library
+        self._parts = parts
         self._redis = redis
         self._scheduler = scheduler
         self._random = random
@@ -81,15 +85,15 @@ class Node:
         self._learning_bases = False
         self.base_version, self.bases = self._on_disk
         self.planner = Planner(SECRET)
-        self.leases = TokenLeaseTable()
-        self._fallback = Fallback(
+        self.leases = self._parts.token_leases()
+        self._fallback = self._parts.fallback(
             consent_us=self._times.consent_us, gap_us=self._times.gap_us, started_us=self.now_us()
         )
         self._denials = Denials()
         self._demand = Demand()
         self._totals = Totals(1000)
         self._silent_since: dict[str, int] = {}
-        self._nodes_seen: deque[tuple[int, int]] = deque(maxlen=1000)
+        self._nodes_seen = self._parts.nodes_seen()
         self._offering = self._sweeping = self._paying = False
         self._incarnation = self._random.randbytes(8).hex()
         self._use_rules()
@@ -153,7 +157,7 @@ class Node:
                 failed += [(place, shard) for place in group]
                 continue
             self._silent_since.pop(shard.copies[0].name, None)
-            told = copy.point.check(copy.now_us(), [calls[place] for place in group])
+            told = self._point(copy).check(copy.now_us(), [calls[place] for place in group])
             answered.append((group, copy))
             for place, verdict in zip(group, told, strict=True):
                 verdicts[place] = verdict
@@ -167,7 +171,7 @@ class Node:
             for group, copy in answered:
                 back = [calls[place] for place in group if place in places]
                 if back:
-                    copy.point.refund(copy.now_us(), back)
+                    self._point(copy).refund(copy.now_us(), back)
         return complete
 
     def _primary(self, shard: Shard) -> Copy | None:
@@ -176,7 +180,11 @@ class Node:
         if shard.old_primary is not None and shard.old_primary in self.clings:
             copy = shard.old_primary
             self.asked_old_primary = True
-        return None if copy.stopped or self.is_cut else copy
+        return None if copy.stopped or self.is_cut or self.library not in copy.points else copy
+
+    def _point(self, copy: Copy) -> MemoryPoint:
+        """The functions that it calls there."""
+        return copy.points[self.library]
 
     def _decide_locally(
         self,
@@ -200,7 +208,7 @@ class Node:
             unanswered,
             now_ms=now_us // 1000,
             now_us=now_us,
-            nodes=self._nodes_most(now_us),
+            nodes=self._nodes_seen.most(),
             charge=all(verdict is None or verdict.allowed for verdict in verdicts),
         )
         for (place, _), verdict in zip(failed, local, strict=True):
@@ -225,9 +233,6 @@ class Node:
                     self._offering = True
                     self._scheduler.later(OFFER_EVERY_US, self._offer, self._life)
         return allowed, calls, verdicts
-
-    def _nodes_most(self, now_us: int) -> int:
-        return max((count for at_us, count in self._nodes_seen if now_us - at_us < NODES_REMEMBERED_US), default=1)
 
     # ---- beside the checks
 
@@ -262,7 +267,7 @@ class Node:
             self._rules_version,
             self.base_version,
             self._totals.snapshot(1000),
-            library=LIBRARY,
+            library=self.library,
         )
         for shard in self._redis.shards:
             self._scheduler.later(self.law.draw(self._random), self._touch, shard, beat, life)
@@ -271,19 +276,19 @@ class Node:
     def _touch(self, shard: Shard, beat: NodeBeat, life: int) -> None:
         copy = self._primary(shard)
         if copy is not None:
-            reply = copy.point.touch(copy.now_us(), beat)
+            reply = self._point(copy).touch(copy.now_us(), beat)
             if life == self._life:
                 self._later(lambda: self._hear(copy, reply))
 
     def _hear(self, copy: Copy, reply: TouchReply) -> None:
         now_us = self.now_us()
-        self._nodes_seen.append((now_us, reply.nodes))
+        self._nodes_seen.note(now_us, reply.nodes)
         self._fallback.hear_consent(copy.name, reply.consent_left_us, now_us)
         if reply.base_version > self.base_version and not self._learning_bases:
             self._learning_bases = True
             self._scheduler.later(self.disk_us, self._stored, reply.base_version, dict(reply.bases), self._life)
-        if reply.rules_version > self._rules_version:
-            version, content = copy.point.fetch_rules(copy.now_us())
+        if reply.rules_version > self._rules_version and self.library in copy.points:
+            version, content = self._point(copy).fetch_rules(copy.now_us())
             if version > self._rules_version:
                 self._rules_version = version
                 self._domains = self._with_regions(_domains(content, self._redis.region))
@@ -310,7 +315,7 @@ class Node:
             None,
         )
         if copy is not None:
-            copy.point.offer(copy.now_us(), self._demand.take(OFFER_KEYS_MOST))
+            self._point(copy).offer(copy.now_us(), self._demand.take(OFFER_KEYS_MOST))
         self._offering = bool(self._demand)
         if self._offering:
             self._scheduler.later(OFFER_EVERY_US, self._offer, life)
@@ -330,7 +335,7 @@ class Node:
             if life == self._life:
                 self.leases.failed(ask, self.now_us())
             return
-        lease = copy.point.lease(copy.now_us(), ask.call, ask.want, ask.returned)
+        lease = self._point(copy).lease(copy.now_us(), ask.call, ask.want, ask.returned)
         self.leased(ask.call.key, lease.tokens)
         if life == self._life:
             self._later(lambda: self._granted(ask, lease, asked_us))
@@ -357,7 +362,7 @@ class Node:
             if copy is None:
                 self._fallback.postpone(call)
             else:
-                copy.point.check(copy.now_us(), [replace(call)])
+                self._point(copy).check(copy.now_us(), [replace(call)])
                 self._fallback.paid(call)
         self._paying = self._fallback.owes
         if self._paying:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from global_sync.simulation.faults import Act, Scenario, perform
 from global_sync.simulation.judge import Broken
+from global_sync.simulation.parts import Parts
+from global_sync.simulation.redis import LIBRARY
 from global_sync.simulation.traces import Trace
 from global_sync.simulation.world import World
 from regional_limiter.model.share import ProtocolTimes, bases_by_weight
@@ -41,7 +43,7 @@ def rules_of(scenario: Scenario) -> dict[str, object]:
     return {"domain": "default", "regions": dict.fromkeys(names, 1), "rules": [rule]}
 
 
-def make(scenario: Scenario) -> World:
+def make(scenario: Scenario, parts: Parts | None = None) -> World:
     return World(
         {f"r{number}": DELAYS_US[number] for number in range(scenario.regions)},
         rules_of(scenario),
@@ -50,15 +52,16 @@ def make(scenario: Scenario) -> World:
         nodes=scenario.nodes,
         shards=scenario.shards,
         drift_ppm=scenario.drift_ppm,
+        parts=parts,
+        old_library=scenario.old_library,
         judged_every_us=TIMES.write_us,
     )
 
 
-def play(scenario: Scenario, *, heals: bool = True) -> Played:
-    world = make(scenario)
+def play(scenario: Scenario, *, heals: bool = True, parts: Parts | None = None) -> Played:
+    world = make(scenario, parts)
     world.settle()
-    for region in world.regions:
-        world.offer(region, _demand_of(world, region, scenario.per_second), is_random=True)
+    offer_demand(world, scenario)
     for one in scenario.acts:
         world.scheduler.later(one.at_us, _perform, world, one)
     end_us = world.now_us + scenario.over_us
@@ -67,6 +70,12 @@ def play(scenario: Scenario, *, heals: bool = True) -> Played:
     broken = world.problems()
     unhealed = heal(world, scenario) if heals and not broken else []
     return Played(world, world.problems(), unhealed)
+
+
+def offer_demand(world: World, scenario: Scenario) -> None:
+    """Every region asks for what ``world.demand`` says, in parts of the whole limit."""
+    for region in world.regions:
+        world.offer(region, _demand_of(world, region, scenario.per_second), is_random=True)
 
 
 def _perform(world: World, one: Act) -> None:
@@ -83,6 +92,8 @@ def heal(world: World, scenario: Scenario) -> list[str]:
     last_us = max((one.at_us + one.for_us for one in scenario.acts), default=0)
     world.run(max(0, last_us - scenario.over_us))
     for region in world.regions.values():
+        for node in region.nodes:
+            node.library = LIBRARY
         if not any(running.process.alive for running in region.agents):
             world.start_agent(region.name)
     world.change_rules(regions=dict.fromkeys(world.regions, 1))

@@ -18,7 +18,7 @@ from global_sync.simulation.clock import Clock
 from global_sync.simulation.links import Law
 from global_sync.simulation.process import Process
 from global_sync.simulation.scheduler import Scheduler
-from regional_limiter.model.enforcement import Write, WriteReply
+from regional_limiter.model.enforcement import Enforcement, Write, WriteReply
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import ProtocolTimes
@@ -26,7 +26,9 @@ from regional_limiter.store.base import Collected
 from regional_limiter.store.bucket_table import BucketTable
 from regional_limiter.store.memory import MemoryPoint
 
-LIBRARY = "sim"
+LIBRARY = "new"
+OLD_LIBRARY = "old"
+"""The version of the function library before: during an upgrade some nodes still call it."""
 CALL_DEADLINE_US = 500_000
 
 _T = TypeVar("_T")
@@ -70,19 +72,47 @@ class ReplicatedTable(BucketTable):
 
 
 class Copy:
-    """One Redis process.  ``now_us``: its own clock."""
+    """One Redis process.  ``points``: by version of the function library; they share the buckets."""
 
-    def __init__(self, name: str, times: ProtocolTimes, clock: Clock, scheduler: Scheduler, lag_us: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        times: ProtocolTimes,
+        clock: Clock,
+        scheduler: Scheduler,
+        lag_us: int,
+        enforcement: type[Enforcement] = Enforcement,
+        libraries: Iterable[str] = (LIBRARY,),
+    ) -> None:
         self.name = name
         self.clock = clock
         self._scheduler = scheduler
-        self.point = MemoryPoint(times)
         self.buckets = ReplicatedTable(lambda: scheduler.now_us, lag_us)
-        self.point.buckets = self.buckets
+        self.points: dict[str, MemoryPoint] = {}
+        for library in libraries:
+            point = self.points[library] = MemoryPoint(times)
+            point.enforcement = enforcement(times)
+            point.buckets = self.buckets
         self.lock: tuple[str, int] = ("", 0)
         self.stopped_until_us = 0
 
+    @property
+    def point(self) -> MemoryPoint:
+        """That of the newest library."""
+        return self.points[LIBRARY]
+
+    def lose(self, *, buckets: bool = False) -> None:
+        """The process restarted (with ``buckets``), or its libraries were loaded anew."""
+        for point in self.points.values():
+            point.lose(buckets=buckets)
+
+    def enter(self) -> None:
+        """Something calls every point."""
+        for point in self.points.values():
+            point.enforcement.enter(self.now_us())
+
     def now_us(self) -> int:
+        """Its own clock."""
         return self.clock.read(self._scheduler.now_us)
 
     def at_us(self, after_us: int) -> int:
@@ -122,7 +152,10 @@ class RegionRedis:
         self.shards = list(shards)
 
     def points(self) -> dict[str, Copy]:
-        return {f"{shard.copy.name}/{LIBRARY}": shard.copy for shard in self.shards}
+        """Every point of every primary, by its name."""
+        return {
+            f"{shard.copy.name}/{library}": shard.copy for shard in self.shards for library in shard.copy.points
+        }
 
     def shard_of(self, key: str) -> Shard:
         return self.shards[crc32(tag_of(key).encode()) % len(self.shards)]
@@ -183,8 +216,13 @@ class RegionStore:
     def _is_lost(self) -> bool:
         return self.law.loss > 0 and self._random.random() < self.law.loss
 
-    def _at(self, point: str) -> Callable[[], Copy | None]:
-        return lambda: self._redis.primary_at(point)
+    async def _at(self, point: str, act: Callable[[MemoryPoint, int], _T]) -> _T:
+        library = point.partition("/")[2]
+
+        def find() -> Copy | None:
+            return self._redis.primary_at(point)
+
+        return await self._call(find, lambda copy: act(copy.points[library], copy.now_us()))
 
     async def list_points(self) -> frozenset[str]:
         def points(_: Copy) -> frozenset[str]:
@@ -193,21 +231,31 @@ class RegionStore:
         return await self._call(lambda: self._redis.shards[0].copy, points)
 
     async def write(self, point: str, write: Write) -> WriteReply:
-        def act(copy: Copy) -> WriteReply:
-            reply = copy.point.write(copy.now_us(), write)
+        def act(at: MemoryPoint, now_us: int) -> WriteReply:
+            reply = at.write(now_us, write)
             self.wrote()
             return reply
 
-        return await self._call(self._at(point), act)
+        return await self._at(point, act)
 
     async def collect(self, point: str) -> Collected:
-        return await self._call(self._at(point), lambda copy: copy.point.collect(copy.now_us()))
+        return await self._at(point, lambda at, now_us: at.collect(now_us))
 
     async def publish_rules(self, point: str, version: int, blob: bytes) -> None:
-        await self._call(self._at(point), lambda copy: copy.point.publish_rules(copy.now_us(), version, blob))
+        await self._at(point, lambda at, now_us: at.publish_rules(now_us, version, blob))
 
     async def drop_library(self, point: str) -> None:
-        raise ValueError("the simulated store has one version")
+        library = point.partition("/")[2]
+        if library == LIBRARY:
+            raise ValueError(f"{point} is of this process's own version")
+        copies = [copy for shard in self._redis.shards for copy in shard.copies]
+
+        def drop(copy: Copy) -> None:
+            for other in copies:  # what is deleted on a primary is deleted on its replica
+                if other is copy or other.name.rpartition("-")[0] == copy.name.rpartition("-")[0]:
+                    other.points.pop(library, None)
+
+        await self._call(lambda: self._redis.primary_at(point), drop)
 
     async def hold_lock(self, owner: str, ttl_ms: int) -> bool:
         """A key of the first shard; a promotion forgets it, as a replica may not have it yet."""

@@ -10,7 +10,6 @@ from random import Random
 from typing import Any
 
 from global_sync import codec
-from global_sync.agent import Agent
 from global_sync.changes import PUT_SET, Proposal, encode_proposal
 from global_sync.leader import Leader
 from global_sync.protocol.invariants import Evidence
@@ -21,15 +20,16 @@ from global_sync.simulation.hub import Hub, SimTransport
 from global_sync.simulation.judge import Broken, Judge, in_force
 from global_sync.simulation.links import Law, Link
 from global_sync.simulation.node import Node
+from global_sync.simulation.parts import Parts
 from global_sync.simulation.process import Process
-from global_sync.simulation.redis import Copy, RegionRedis, RegionStore, Shard
+from global_sync.simulation.redis import LIBRARY, OLD_LIBRARY, Copy, RegionRedis, Shard
 from global_sync.simulation.region import AgentProcess, LeaderProcess, Region
 from global_sync.simulation.scheduler import Scheduler
 from global_sync.simulation.traces import Trace
 from global_sync.transport.base import LOG, PROPOSALS, Message
 from regional_limiter.model.decision import Check, Verdict
 from regional_limiter.model.rule import Rate
-from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, region_capacity
 from regional_limiter.rules import parse_document
 from regional_limiter.store.base import BucketCall, Sharing
 
@@ -75,7 +75,8 @@ class World:
     """``regions``: name -> one-way delay to the hub in us.  ``rules``: a rule set, as an operator would put it.
 
     ``drift_ppm``: clocks run up to so much too fast or too slow (at most the protocol's).  ``nodes`` and ``shards``
-    a region.  ``judged_every_us``: how often the invariants are looked at beside every event that changes a share
+    a region.  ``old_library``: two versions of the function library are loaded, and nodes call the older one.
+    ``judged_every_us``: how often the invariants are looked at beside every event that changes a share
     (0: never).
     """
 
@@ -89,6 +90,8 @@ class World:
         nodes: int = 2,
         shards: int = 1,
         drift_ppm: int = 0,
+        parts: Parts | None = None,
+        old_library: bool = False,
         judged_every_us: int = 100_000,
     ) -> None:
         self.times = times or ProtocolTimes()
@@ -104,6 +107,7 @@ class World:
         self.bounds: dict[str, BoundChecker] = {}
         self.local_bounds: dict[tuple[str, str], BoundChecker] = {}
         """(region, key): of what its nodes decided without Redis."""
+        self._largest_base: dict[tuple[str, str], int] = {}
         self.old_primary_bounds: dict[str, BoundChecker] = {}
         """Key: of what a cut-off old primary still decided."""
         self._lately: dict[str, deque[tuple[int, str, int]]] = {name: deque() for name in regions}
@@ -115,6 +119,8 @@ class World:
         self.tallies: dict[str, Tally] = {name: Tally() for name in regions}
         self.watchers: list[Callable[[Decided], None]] = []
         self._drift_ppm = drift_ppm
+        self._parts = parts or Parts()
+        self._libraries = (OLD_LIBRARY, LIBRARY) if old_library else (LIBRARY,)
         self._serial = 0
         self._offers: dict[str, list[_Offer]] = {name: [] for name in regions}
         self.judge = Judge(self)
@@ -142,14 +148,32 @@ class World:
     def _shard(self, region: str, number: int) -> Shard:
         return Shard(
             [
-                Copy(f"{region}-{number}-{copy}:6379", self.times, self._clock(), self.scheduler, LAG_US)
+                Copy(
+                    f"{region}-{number}-{copy}:6379",
+                    self.times,
+                    self._clock(),
+                    self.scheduler,
+                    LAG_US,
+                    self._parts.enforcement,
+                    self._libraries,
+                )
                 for copy in range(2)
             ]
         )
 
     def _node(self, region: str, number: int, redis: RegionRedis) -> Node:
         name = f"{region}-node-{number}"
-        return Node(name, redis, self.scheduler, self.random, self.times, self._clock(), NEAR)
+        return Node(
+            name,
+            redis,
+            self.scheduler,
+            self.random,
+            self.times,
+            self._clock(),
+            NEAR,
+            self._parts,
+            self._libraries[0],
+        )
 
     def _clock(self) -> Clock:
         ppm = self.random.randint(-self._drift_ppm, self._drift_ppm) if self._drift_ppm else 0
@@ -167,10 +191,12 @@ class World:
         """Another process with the region's agent: the first one, a standby, or the successor of a dead one."""
         place = self.regions[region]
         process = self._process(f"{region} agent")
-        store = RegionStore(place.redis, process, self.scheduler, self.random, NEAR)
+        store = self._parts.store(place.redis, process, self.scheduler, self.random, NEAR)
         store.wrote = self.look
         transport = SimTransport(self.hub, process, place.link)
-        agent = Agent(region, store, transport, self.times, None, now_us=process.now_us, new_id=process.new_id)
+        agent = self._parts.agent(
+            region, store, transport, self.times, None, now_us=process.now_us, new_id=process.new_id
+        )
         running = AgentProcess(process, store, agent)
         place.agents.append(running)
         process.loop.spawn(agent.start())
@@ -284,10 +310,7 @@ class World:
         """Give it to the checker that it belongs to (docs/semantics.md says which of them add up)."""
         key, now_us = call.key, self.now_us
         if verdict.degraded:
-            local = self.local_bounds.get((region, key))
-            if local is None:
-                local = self.local_bounds[region, key] = BoundChecker(call.capacity, refill)
-            local.admit(now_us, call.cost)
+            self._admit_locally(region, call, refill)
             return
         bounds = self.old_primary_bounds if node.asked_old_primary else self.bounds
         bound = bounds.get(key)
@@ -296,6 +319,17 @@ class World:
             self.keys[key] = None
         bound.admit(now_us, call.cost)
         self._note(region, key, call.cost)
+
+    def _admit_locally(self, region: str, call: BucketCall, refill: Rate) -> None:
+        """All nodes of a region together, by themselves: no more than its base (the larger one during a change)."""
+        name = (region, call.key)
+        base = max(call.base, self._largest_base.get(name, 0))
+        if name not in self.local_bounds or base > self._largest_base[name]:
+            self._largest_base[name] = base
+            capacity = region_capacity(call.capacity, base, call.regions)
+            rate = Rate(refill.tokens * base, refill.period_ms * SHARE_UNITS)
+            self.local_bounds[name] = BoundChecker(capacity, rate, self.local_bounds.get(name))
+        self.local_bounds[name].admit(self.now_us, call.cost)
 
     def _note(self, region: str, key: str, tokens: int) -> None:
         """Charged in that region just now: a promotion within a lag would lose it."""
@@ -412,6 +446,13 @@ class World:
                 self.bounds[key].allow(self.now_us, tokens)
         return True
 
+    def restart_node(self, region: Region, node: Node) -> None:
+        """What it had used up of its part by itself is forgotten with it."""
+        node.restart()
+        for (name, _), bound in self.local_bounds.items():
+            if name == region.name:
+                bound.allow(self.now_us, bound.capacity)
+
     def step_clock(self, region: Region, number: int, by_us: int) -> bool:
         """Set the clock of the shard's primary forward or back.
 
@@ -424,10 +465,10 @@ class World:
         copy = shard.copy
         self._stepped_us[copy] = self.now_us
         if by_us < -times.gap_us:  # noticed, because calls come all the time
-            copy.point.enforcement.enter(copy.now_us())
+            copy.enter()
         copy.clock.step(self.now_us, by_us)
         if abs(by_us) > times.gap_us:
-            copy.point.enforcement.enter(copy.now_us())
+            copy.enter()
         elif by_us > 0:
             # A bucket earns what its clock shows, as much as if so much time had passed.
             for bound in self.bounds.values():

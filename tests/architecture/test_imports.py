@@ -28,6 +28,7 @@ PURE_ROOMS = (
     "regional_limiter/together.py",
     "regional_limiter/debts.py",
     "regional_limiter/denials.py",
+    "regional_limiter/nodes_seen.py",
     "regional_limiter/soft.py",
     "regional_limiter/usage.py",
     "regional_limiter/sub_buckets.py",

@@ -68,6 +68,11 @@ KILLED_BY = {
     "release_stays": 97,
     "welcome_lost": 81,
     "welc_unchecked": 60,
+    "naive_refill": 122,
+    "fallback_at_base": 120,
+    "nodes_forgotten": 121,
+    "leases_live_on": 124,
+    "own_library_only": 123,
 }
 
 

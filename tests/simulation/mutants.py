@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from global_sync.protocol.counts import Bases, Counts
 from global_sync.protocol.leader import LeaderSide
@@ -16,11 +16,19 @@ from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Record, Repor
 from global_sync.protocol.points import Point, Rest
 from global_sync.protocol.region import RegionSide
 from global_sync.protocol.region_state import KeyHistory, KeyState
-from regional_limiter.model.enforcement import BASE, Enforcement, Write, WriteReply
+from global_sync.simulation.parts import Parts
+from global_sync.simulation.redis import LIBRARY, RegionStore
+from regional_limiter.fallback import Fallback
+from regional_limiter.model.decision import ShareKind
+from regional_limiter.model.enforcement import BASE, Enforcement, ShareInForce, Write, WriteReply
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
+from regional_limiter.nodes_seen import NodesSeen
+from regional_limiter.store.base import BucketCall, TokenLease
+from regional_limiter.token_lease_table import Ask, TokenLeaseTable
 
 from .cast import Cast
 
+_Part = TypeVar("_Part")
 MUTANTS: dict[str, Cast] = {}
 
 
@@ -40,6 +48,21 @@ def counts(cls: type[Counts]) -> type[Counts]:
             return cls(ledger, self.times, now_us)
 
     MUTANTS[cls.__name__] = Cast(leader=Leader, broken=cls.__name__)
+    return cls
+
+
+_PARTS = {
+    Enforcement: "enforcement",
+    Fallback: "fallback",
+    NodesSeen: "nodes_seen",
+    TokenLeaseTable: "token_leases",
+    RegionStore: "store",
+}
+
+
+def system(cls: type[_Part]) -> type[_Part]:
+    part = next(name for real, name in _PARTS.items() if issubclass(cls, real))
+    MUTANTS[cls.__name__] = Cast(parts=replace(Parts(), **{part: cls}), broken=cls.__name__)
     return cls
 
 
@@ -509,6 +532,52 @@ class no_gap(Enforcement):
     def __init__(self, times: ProtocolTimes) -> None:
         super().__init__(times)
         self._gap_us = 10**12
+
+
+# ---- the whole system: buckets, nodes, libraries
+
+
+@system
+class naive_refill(Enforcement):
+    """A bucket that is looked at late earns by today's share for all of the past."""
+
+    def share(self, now_us: int, key: str, domain: str) -> ShareInForce:
+        share = super().share(now_us, key, domain)
+        return replace(share, since_us=0, share_before=share.share, before_since_us=0)
+
+
+@system
+class fallback_at_base(Fallback):
+    """A node without its store takes the base, though it may be lent."""
+
+    def _share(self, call: BucketCall, server: str, now_us: int) -> tuple[int, ShareKind]:
+        return call.base, ShareKind.BASE
+
+
+@system
+class nodes_forgotten(NodesSeen):
+    """After a while without any word each node takes the whole part."""
+
+    def most(self) -> int:
+        return 1
+
+
+@system
+class leases_live_on(TokenLeaseTable):
+    """Leased tokens are spent long after the share that they were leased under."""
+
+    def granted(self, ask: Ask, lease: TokenLease, asked_us: int, now_us: int) -> None:
+        super().granted(ask, replace(lease, ends_in_us=lease.ends_in_us + 10_000_000), asked_us, now_us)
+
+
+@system
+class own_library_only(RegionStore):
+    """The agent, once begun, writes only to the version of the function library that it calls itself."""
+
+    async def list_points(self) -> frozenset[str]:
+        points = await super().list_points()
+        begins = self._scheduler.now_us < 8_000_000
+        return points if begins else frozenset(point for point in points if point.endswith(f"/{LIBRARY}"))
 
 
 # ---- T1 is a rule of whoever calls the leader: the schedule itself breaks it
