@@ -34,7 +34,7 @@ status: setup  ## what runs of it
 	@$(RUN) -m infra.local status $(ARGS)
 
 test: setup  ## install what the tests need, and run them
-	@$(RUN) -m infra.install redis kafka chromium nginx haproxy
+	@$(RUN) -m infra.install redis kafka chromium nginx haproxy node
 	@$(RUN) -m infra.deploy_tools
 	$(RUN) -m pytest $(TESTS)
 

@@ -384,6 +384,13 @@ def haproxy(say: Say = silent) -> Path:
     return of_the_distribution(["haproxy"], "haproxy", say)
 
 
+def node(say: Say = silent) -> Path:
+    """A Node with npm beside it, from the distribution if need be.  Raises InstallFailed."""
+    found = of_the_distribution(["node", "nodejs"], "nodejs", say)
+    of_the_distribution(["npm"], "npm", say)
+    return found
+
+
 def of_the_distribution(programs: Sequence[str], package: str, say: Say) -> Path:
     """One of ``programs``, installed as ``package`` where we are root and none is there.  Raises InstallFailed."""
     found = _in_path(programs)
@@ -410,6 +417,7 @@ _FOR_TESTS: Final[Mapping[str, Callable[[Say], Path]]] = {
     "nginx": nginx,
     "haproxy": haproxy,
     "envoy": envoy,
+    "node": node,
 }
 
 
