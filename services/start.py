@@ -32,7 +32,11 @@ def begin(service: str, description: str, load: Callable[[str], Settings], argum
 
 
 def kafka_transport(settings: KafkaSettings, client_id: str) -> KafkaTransport:
-    options = KafkaOptions(
+    return KafkaTransport(kafka_options(settings, client_id))
+
+
+def kafka_options(settings: KafkaSettings, client_id: str) -> KafkaOptions:
+    return KafkaOptions(
         settings.bootstrap,
         client_id=client_id,
         replication=settings.replication,
@@ -40,7 +44,6 @@ def kafka_transport(settings: KafkaSettings, client_id: str) -> KafkaTransport:
         tls=settings.tls.contexts() if settings.tls else None,
         sasl=_sasl(settings),
     )
-    return KafkaTransport(options)
 
 
 def _sasl(settings: KafkaSettings) -> Sasl | None:

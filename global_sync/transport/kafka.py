@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -25,34 +25,16 @@ from aiokafka.errors import IllegalOperation, IncompatibleBrokerVersion, KafkaEr
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_fixed
 
 from global_sync.transport.base import (
-    HISTORY,
     LOG,
-    PROPOSALS,
-    REPORTS,
-    RULES,
-    USAGE,
     Message,
     Reader,
     RecordsMissed,
     Start,
     TransportUnavailable,
 )
+from global_sync.transport.topics import TOPICS, settings_of
 
 _log = logging.getLogger(__name__)
-
-_MINUTE_MS = 60_000
-_DAY_MS = 24 * 60 * _MINUTE_MS
-_DELETE, _KEPT = "delete", "-1"
-
-TOPICS: Mapping[str, Mapping[str, str]] = {
-    LOG: {"cleanup.policy": _DELETE, "retention.ms": _KEPT, "retention.bytes": _KEPT},
-    REPORTS: {"cleanup.policy": _DELETE, "retention.ms": str(10 * _MINUTE_MS), "segment.ms": str(5 * _MINUTE_MS)},
-    PROPOSALS: {"cleanup.policy": _DELETE, "retention.ms": str(30 * _DAY_MS)},
-    RULES: {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": str(60 * _MINUTE_MS)},
-    HISTORY: {"cleanup.policy": _DELETE, "retention.ms": _KEPT, "retention.bytes": _KEPT},
-    USAGE: {"cleanup.policy": _DELETE, "retention.ms": str(7 * _DAY_MS)},
-}
-"""Every topic has one partition; its messages are stamped with the broker's clock."""
 
 _BATCH_BYTES = 900_000
 _MESSAGES_A_READ = 500
@@ -358,14 +340,9 @@ class KafkaTransport:
                 name,
                 num_partitions=1,
                 replication_factor=self._options.replication,
-                topic_configs={
-                    **settings,
-                    "min.insync.replicas": str(self._options.min_insync),
-                    "unclean.leader.election.enable": "false",
-                    "message.timestamp.type": "LogAppendTime",
-                },
+                topic_configs=settings_of(name, self._options.min_insync),
             )
-            for name, settings in TOPICS.items()
+            for name in TOPICS
             if name not in existing
         ]
         if not missing:

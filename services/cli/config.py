@@ -19,7 +19,7 @@ _FileArgument = typer.Argument(..., help="region.toml or hub.toml", exists=False
 @app.command()
 def check(file: str = _FileArgument, as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
     """Whether FILE, with the environment on top, is right; every fault by its field."""
-    kind, _ = _load(file, as_json)
+    kind, _ = load_settings(file, as_json)
     if as_json:
         print_json({"valid": True, "kind": kind, "errors": []})
     else:
@@ -32,11 +32,12 @@ def show(
     redacted: bool = typer.Option(True, "--redacted", help="Secrets are never shown; this is always on."),
 ) -> None:
     """Everything in force as JSON: file, environment and defaults, with stars for secrets."""
-    _, settings = _load(file, as_json=False)
+    _, settings = load_settings(file, as_json=False)
     print_json(settings.redacted())
 
 
-def _load(file: str, as_json: bool) -> tuple[str, Any]:
+def load_settings(file: str, as_json: bool) -> tuple[str, Any]:
+    """ "region" or "hub", and what FILE says with the environment on top.  Ends the process for a wrong one."""
     from services.settings import InvalidSettings, load_hub, load_region
 
     kind = _kind(file)

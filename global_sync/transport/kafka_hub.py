@@ -1,0 +1,102 @@
+"""The hub's Kafka as an operator handles it: its topics are made, and looked at.  [IO]"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError
+
+from global_sync.transport.base import TransportUnavailable
+from global_sync.transport.kafka import KafkaOptions
+from global_sync.transport.topics import LOOKED_AT, TOPICS, Topic, settings_of
+
+Made = TypeVar("Made")
+
+PATIENCE_S = 20.0
+ALREADY_THERE = 36
+"""Kafka's code for a topic that somebody else has made in the meantime."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubView:
+    """``topics``: ours, as far as they are there.  ``brokers``: how many are alive."""
+
+    topics: dict[str, Topic]
+    brokers: int
+
+
+async def make_topics(options: KafkaOptions) -> list[str]:
+    """Make the topics that are not there; their names.  Raises TransportUnavailable, also when brokers refuse."""
+
+    async def make(admin: AIOKafkaAdminClient) -> list[str]:
+        there = set(await admin.list_topics())
+        missing = [name for name in TOPICS if name not in there]
+        if missing:
+            reply = await admin.create_topics([new_topic(name, options) for name in missing])
+            for name, code, *message in reply.topic_errors:
+                if code not in (0, ALREADY_THERE):
+                    raise TransportUnavailable(f"topic {name} was not made: {code} {' '.join(map(str, message))}")
+        return missing
+
+    return await _administer(options, make)
+
+
+async def look(options: KafkaOptions) -> HubView:
+    """What is there.  Raises TransportUnavailable."""
+
+    async def read(admin: AIOKafkaAdminClient) -> HubView:
+        brokers = len((await admin.describe_cluster())["brokers"])
+        there = [name for name in await admin.list_topics() if name in TOPICS]
+        if not there:
+            return HubView({}, brokers)
+        described = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics(there)}
+        resources = [
+            ConfigResource(ConfigResourceType.TOPIC, name, configs=dict.fromkeys(LOOKED_AT)) for name in there
+        ]
+        settings: dict[str, dict[str, str]] = {name: {} for name in there}
+        for answer in await admin.describe_configs(resources):
+            for code, message, _, name, entries in answer.resources:
+                if code != 0:
+                    raise TransportUnavailable(f"the settings of {name} cannot be looked at: {code} {message}")
+                settings[name] = {setting: value for setting, value, *_ in entries}
+        topics = {
+            name: Topic(
+                partitions=len(partitions),
+                replication=min(len(partition["replicas"]) for partition in partitions),
+                settings=settings[name],
+            )
+            for name, partitions in described.items()
+        }
+        return HubView(topics, brokers)
+
+    return await _administer(options, read)
+
+
+def new_topic(name: str, options: KafkaOptions) -> NewTopic:
+    return NewTopic(
+        name,
+        num_partitions=1,
+        replication_factor=options.replication,
+        topic_configs=settings_of(name, options.min_insync),
+    )
+
+
+async def _administer(options: KafkaOptions, work: Callable[[AIOKafkaAdminClient], Awaitable[Made]]) -> Made:
+    admin = AIOKafkaAdminClient(**options.common())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await admin.start()
+            return await work(admin)
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise TransportUnavailable(f"{options.bootstrap}: {str(error) or type(error).__name__}") from None
+    finally:
+        try:
+            async with asyncio.timeout(1):
+                await admin.close()
+        except (KafkaError, OSError, TimeoutError):
+            pass
