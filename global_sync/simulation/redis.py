@@ -23,7 +23,7 @@ from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import Collected
-from regional_limiter.store.bucket_table import BucketTable
+from regional_limiter.store.bucket_table import BucketTable, Held
 from regional_limiter.store.memory import MemoryPoint
 
 LIBRARY = "new"
@@ -32,7 +32,7 @@ OLD_LIBRARY = "old"
 CALL_DEADLINE_US = 500_000
 
 _T = TypeVar("_T")
-_Undo = tuple[int, str, tuple[bytes, int, str] | None]
+_Undo = tuple[int, str, Held | None]
 
 
 class ReplicatedTable(BucketTable):
@@ -44,15 +44,15 @@ class ReplicatedTable(BucketTable):
         self._lag_us = lag_us
         self._undo: deque[_Undo] = deque()
 
-    def put(self, key: str, group: str, state: bytes, ttl_ms: int, now_ms: int) -> None:
+    def put(self, key: str, group: str, state: bytes, ttl_ms: int, now_ms: int, left: int = 0) -> None:
         now_us = self._now_us()
         undo = self._undo
         while undo and undo[0][0] <= now_us - self._lag_us:
             undo.popleft()
         undo.append((now_us, key, self._held.get(key)))
-        super().put(key, group, state, ttl_ms, now_ms)
+        super().put(key, group, state, ttl_ms, now_ms, left)
 
-    def as_replicated(self) -> dict[str, tuple[bytes, int, str]]:
+    def as_replicated(self) -> dict[str, Held]:
         """The buckets as they were one lag ago."""
         held = dict(self._held)
         for at_us, key, before in reversed(self._undo):
@@ -64,11 +64,11 @@ class ReplicatedTable(BucketTable):
                 held[key] = before
         return held
 
-    def become(self, held: dict[str, tuple[bytes, int, str]]) -> None:
+    def become(self, held: dict[str, Held]) -> None:
         self.clear()
         self._undo.clear()
-        for key, (state, expires_ms, group) in held.items():
-            super().put(key, group, state, expires_ms, 0)
+        for key, (state, expires_ms, group, left) in held.items():
+            super().put(key, group, state, expires_ms, 0, left)
 
 
 class Copy:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from zlib import crc32
 
+Held = tuple[bytes, int, str, int]
+"""A bucket's state, when it expires, its group, and what is left in it (see :meth:`BucketTable.put`)."""
+
 _COARSE_A_GROUP = 16
 _COARSE_MOST = 65_536
 
@@ -18,9 +21,9 @@ class BucketTable:
 
     def __init__(self, most: int = 100_000) -> None:
         self._most = most
-        self._held: dict[str, tuple[bytes, int, str]] = {}
+        self._held: dict[str, Held] = {}
         self._by_expiry: list[tuple[int, str]] = []
-        self._coarse: dict[tuple[str, int], tuple[bytes, int]] = {}
+        self._coarse: dict[tuple[str, int], tuple[bytes, int, int]] = {}
         self.merged = 0
         """How many buckets had to go while they limited, and live on in a coarser one."""
 
@@ -40,14 +43,17 @@ class BucketTable:
                 return coarse[0]
         return None
 
-    def put(self, key: str, group: str, state: bytes, ttl_ms: int, now_ms: int) -> None:
-        """``group``: the buckets whose states may stand for one another: one rule, and one window of it."""
+    def put(self, key: str, group: str, state: bytes, ttl_ms: int, now_ms: int, left: int = 0) -> None:
+        """``group``: the buckets whose states may stand for one another: one rule, and one window of it.
+
+        ``left``: of what does not refill.  What refills has used up more the later it is full.
+        """
         if key not in self._held and len(self._held) >= self._most:
             self._evict(now_ms)
-        self._held[key] = (state, now_ms + ttl_ms, group)
+        self._held[key] = (state, now_ms + ttl_ms, group, left)
         heappush(self._by_expiry, (now_ms + ttl_ms, key))
         if len(self._by_expiry) > 4 * len(self._held) + 1000:
-            self._by_expiry = [(expires_ms, name) for name, (_, expires_ms, _) in self._held.items()]
+            self._by_expiry = [(expires_ms, name) for name, (_, expires_ms, _, _) in self._held.items()]
             heapify(self._by_expiry)
 
     def drop(self, key: str) -> None:
@@ -61,7 +67,7 @@ class BucketTable:
 
     def expires(self) -> dict[str, int]:
         """key -> when it expires, in ms (for tests)."""
-        return {key: expires_ms for key, (_, expires_ms, _) in self._held.items()}
+        return {key: expires_ms for key, (_, expires_ms, _, _) in self._held.items()}
 
     def purge(self, now_ms: int) -> None:
         """Drop what is due, as a timer would; :meth:`get` does not need it."""
@@ -81,15 +87,17 @@ class BucketTable:
                 continue
             del self._held[key]
             if now_ms < expires_ms:
-                self._keep_coarsely(key, held[2], held[0], expires_ms, now_ms)
+                self._keep_coarsely(key, held, now_ms)
             return
 
-    def _keep_coarsely(self, key: str, group: str, state: bytes, expires_ms: int, now_ms: int) -> None:
+    def _keep_coarsely(self, key: str, held: Held, now_ms: int) -> None:
         self.merged += 1
+        state, expires_ms, group, left = held
         coarse_key = _coarse_key(group, key)
         known = self._coarse.get(coarse_key)
-        if known is None or known[1] < expires_ms:  # what is full later has more used up
-            self._coarse[coarse_key] = (state, expires_ms)
+        # The one that has used up more stands for both.
+        if known is None or known[1] <= now_ms or (-known[2], known[1]) < (-left, expires_ms):
+            self._coarse[coarse_key] = (state, expires_ms, left)
         if len(self._coarse) > _COARSE_MOST:
             self._coarse = {name: kept for name, kept in self._coarse.items() if now_ms < kept[1]}
             while len(self._coarse) > _COARSE_MOST:

@@ -226,7 +226,8 @@ class MemoryPoint:
     def _store(self, call: BucketCall, ending: Ending, now_ms: int) -> None:
         if ending.state is not None:
             key = functions_of(call).storage_key(call, now_ms)
-            self.buckets.put(key, _group(call, now_ms), ending.state, ending.ttl_ms, now_ms)
+            left = ending.verdict.remaining if call.refill is None else 0
+            self.buckets.put(key, _group(call, now_ms), ending.state, ending.ttl_ms, now_ms, left)
 
     def _share(self, now_us: int, call: BucketCall) -> ShareInForce:
         if call.sharing is not Sharing.ADAPTIVE:

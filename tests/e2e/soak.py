@@ -9,6 +9,8 @@ failover, a pause.  Then it is mended and the next one comes.  It ends with exit
 - the admitted checks of the global rule keep to its bound, with what docs/semantics.md lets silent shards add;
 - every key in every Redis has an end, and none is left a while after the traffic (but the agents' locks);
 - no process holds twice the memory that it held after the first minute;
+- what the nodes counted, by rule and region, and what the buckets were charged, by key, is what a log of every
+  answer says, but for what was lost with a killed process (see ``answers.py``);
 - in the end all regions are in session and the hot one gets its limit again.
 """
 
@@ -29,10 +31,13 @@ from typing import Any
 import redis
 
 from services.cli.drive import CheckRecord, drive
+from tests.e2e.answers import Answers, Kill
 from tests.e2e.bound import rate_between, worst_excess
 from tests.e2e.system import REGIONS, LocalSystem, local_system
 
-RULES = Path(__file__).with_name("rules.yaml")
+RULES = Path(__file__).with_name("soak_rules.yaml")
+KEYS = 4
+"""Of the counted rule, one a round, so that each shard has some."""
 ROUND_S = 10.0
 BURST, RATE, BASE_RATE = 20, 100, 100 / 3
 LOST_BY_A_FAILOVER = 10
@@ -46,6 +51,7 @@ FAULTS = (
 class Ledger:
     """What happened.  ``may_add``: what silent shards and failovers may add to the bound, in checks."""
 
+    answers: Answers
     checks: dict[str, list[CheckRecord]] = field(default_factory=lambda: {region: [] for region in REGIONS})
     excused: list[tuple[float, float]] = field(default_factory=list)
     may_add: float = 0.0
@@ -61,21 +67,22 @@ async def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--base-port", type=int, default=13000)
+    parser.add_argument("--log", type=Path, default=Path(tempfile.gettempdir()) / "apportion-soak.jsonl")
     options = parser.parse_args()
-    chance, ledger = random.Random(options.seed), Ledger()
+    options.log.unlink(missing_ok=True)
+    chance, ledger = random.Random(options.seed), Ledger(Answers(options.log))
     with (
         tempfile.TemporaryDirectory() as directory,
         local_system(Path(directory), options.base_port, 1 / 3) as system,
     ):
         rounds = max(7, round(options.minutes * 60 / ROUND_S))
         first_rss: dict[str, int] = {}
+        await asyncio.to_thread(mend, system)
         for number in range(rounds):
             fault = chance.choice(FAULTS)
             began = time.monotonic()
-            await asyncio.gather(traffic(system, chance, ledger), strike(system, chance, ledger, fault))
-            await asyncio.to_thread(
-                system.cli, "up", "--detach", "--no-traffic", "--no-stand-in", "--rules", str(RULES)
-            )
+            await asyncio.gather(traffic(system, chance, ledger, number), strike(system, chance, ledger, fault))
+            await asyncio.to_thread(mend, system)
             if number == 5:
                 first_rss = memory(system)
             ledger.problems += keys_without_an_end(system)
@@ -95,16 +102,37 @@ async def main() -> int:
     return 1 if ledger.problems else 0
 
 
-async def traffic(system: LocalSystem, chance: random.Random, ledger: Ledger) -> None:
+def mend(system: LocalSystem) -> None:
+    """Start what is not there, with the rules of this file."""
+    system.cli("up", "--detach", "--no-traffic", "--no-stand-in", "--rules", str(RULES))
+
+
+async def traffic(system: LocalSystem, chance: random.Random, ledger: Ledger, number: int) -> None:
     rates = {region: chance.choice((5, 20, 60, 120)) for region in REGIONS}
-    results = await asyncio.gather(
-        *(
-            drive(system.nodes(region), rate, ROUND_S, client_key="soak", resource="GET /shared", concurrency=16)
-            for region, rate in rates.items()
+    key = f"key-{number % KEYS}"
+    shared = [
+        drive(system.nodes(region), rate, ROUND_S, client_key="soak", resource="GET /shared", concurrency=16)
+        for region, rate in rates.items()
+    ]
+    counted = [
+        drive(
+            system.nodes(region),
+            chance.choice((10, 30)),
+            ROUND_S,
+            client_key=key,
+            resource="POST /counted",
+            cost=chance.choice((1, 2, 7)),
+            concurrency=8,
         )
-    )
-    for region, result in zip(rates, results, strict=True):
-        ledger.checks[region] += result.checks
+        for region in REGIONS
+    ]
+    results = await asyncio.gather(*shared, *counted)
+    for place, (region, result) in enumerate(zip((*REGIONS, *REGIONS), results, strict=True)):
+        of_shared = place < len(REGIONS)
+        names = ("shared", "soak") if of_shared else ("counted", key)
+        ledger.answers.take(region, *names, result.targets, result.checks)
+        if of_shared:
+            ledger.checks[region] += result.checks
         for check in result.checks:
             if check.error and not any(start <= check.sent_at <= stop for start, stop in ledger.excused):
                 ledger.problems.append(f"{region}: {check.error} at {check.sent_at:.3f}")
@@ -138,13 +166,16 @@ async def strike(system: LocalSystem, chance: random.Random, ledger: Ledger, fau
         role = fault.rpartition(" ")[2]
         system.kill(one_of(region, role, chance)["pid"])
         if role == "primary":
+            ledger.answers.killed(Kill(name, time.monotonic()))
             ledger.silent(7)
             ledger.may_add += LOST_BY_A_FAILOVER
     elif fault == "stop a node":
         await stopped(chance.choice(region["node_pids"]), seconds)
         ledger.excused.append((began - 6, began + seconds + 6))
     elif fault == "kill a node":
-        system.kill(chance.choice(region["node_pids"]))
+        place = chance.randrange(len(region["node_pids"]))
+        system.kill(region["node_pids"][place])
+        ledger.answers.killed(Kill(name, time.monotonic(), system.nodes(name)[place]))
         ledger.excused.append((began - 6, began + ROUND_S + 20))
     elif fault == "stop a sync service":
         await stopped(region["sync_pid"], seconds)
@@ -172,17 +203,39 @@ async def end(system: LocalSystem, ledger: Ledger, first_rss: dict[str, int]) ->
         system.nodes("us-east"), 150, 10, client_key="soak", resource="GET /shared", concurrency=16
     )
     ledger.checks["us-east"] += result.checks
+    ledger.answers.take("us-east", "shared", "soak", result.targets, result.checks)
     admitted = [(check.sent_at, check.answered_at) for check in result.checks if check.allowed]
     rate = rate_between(admitted, admitted[-1][1] - 4, admitted[-1][1])
     print(f"in the end {rate:.1f}/s in one region")
     if rate < 90:
         ledger.problems.append(f"in the end one region gets {rate:.1f}/s")
+    ledger.problems += counts(system, ledger.answers)
     await asyncio.sleep(15)
-    ledger.problems += [f"left in Redis: {key!r}" for key in all_keys(system) if b"lock" not in key]
+    ledger.problems += [f"left in Redis: {key!r}" for key in all_keys(system) if not lasting(key)]
     for name, rss in memory(system).items():
         if name in first_rss and rss > 2 * first_rss[name]:
             ledger.problems.append(f"{name}: {first_rss[name] >> 20} MiB after a minute, {rss >> 20} MiB now")
     print("resident MiB:", {name: rss >> 20 for name, rss in sorted(memory(system).items())})
+
+
+def lasting(key: bytes) -> bool:
+    """Locks of agents, and the window of a day."""
+    return b"lock" in key or b"/counted:" in key
+
+
+def counts(system: LocalSystem, answers: Answers) -> list[str]:
+    """What nodes counted and buckets were charged, against the log."""
+    time.sleep(4)  # a beat, its collection, its publication and its reading
+    print(answers.told())
+    usage = system.http.get(f"{system.addresses['control_api']}/v1/usage").raise_for_status().json()["rules"]
+    problems = answers.usage_problems(usage)
+    for region in REGIONS:
+        for number in range(KEYS):
+            asked = {"client_key": f"key-{number}", "resource": "POST /counted"}
+            peeked = system.http.get(f"{system.nodes(region)[0]}/v1/peek", params=asked).raise_for_status().json()
+            used = peeked["limit"] - peeked["remaining"]
+            problems += answers.charge_problems(region, "counted", asked["client_key"], used)
+    return problems
 
 
 def memory(system: LocalSystem) -> dict[str, int]:

@@ -38,6 +38,15 @@ def test_of_two_evicted_buckets_the_one_that_used_more_stands_for_both() -> None
     assert {table.get(f"k{i}", "g", 900) for i in range(200)} == {b"used"}
 
 
+def test_of_two_evicted_windows_the_one_with_less_left_stands_for_both() -> None:
+    table = BucketTable(most=1)
+    for name in [f"k{i}" for i in range(200)]:
+        table.put(name, "g", b"little used", 1000, 0, left=4)
+        table.put(name + "spent", "g", b"spent", 1000, 0, left=0)
+    table.put("last", "h", b"1", 10, 0)
+    assert {table.get(f"k{i}", "g", 900) for i in range(200)} == {b"spent"}
+
+
 def test_one_rule_never_limits_another() -> None:
     table = BucketTable(most=1)
     table.put("k", "d/a", b"empty", 1000, 0)

@@ -18,17 +18,17 @@ def usage_of(*beats: tuple[NodeBeat, int]) -> NodeUsage:
     return usage
 
 
-def test_a_repeated_beat_counts_once() -> None:
+def test_clickhouse_7259_a_repeated_beat_counts_once() -> None:
     usage = usage_of((beat("a", "1", 30), 0), (beat("a", "1", 30), 0), (beat("a", "1", 30), 0))
     assert usage.rules()["default/orders"][0] == 30
 
 
-def test_an_older_beat_that_comes_later_takes_nothing_back() -> None:
+def test_kafka_pixy_62_an_older_beat_that_comes_later_takes_nothing_back() -> None:
     usage = usage_of((beat("a", "1", 40), 0), (beat("a", "1", 30), SECOND))
     assert usage.rules()["default/orders"][0] == 40
 
 
-def test_a_restarted_node_adds_to_what_its_last_life_counted() -> None:
+def test_haproxy_1497_a_restarted_node_adds_to_what_its_last_life_counted() -> None:
     usage = usage_of((beat("a", "1", 40), 0), (beat("a", "2", 2), 0), (beat("b", "1", 1), 0))
     assert usage.rules()["default/orders"][0] == 43
     assert [seen.node for seen, _ in usage.nodes(101 * SECOND)] == ["a", "b"]

@@ -249,7 +249,7 @@ rules:
         ),
     ],
 )
-async def test_addresses_are_counted_as_they_can_be_believed(
+async def test_fastify_rate_limit_7_and_express_rate_limit_502_addresses_count_as_they_can_be_believed(
     trusted: list[str], callers: list[str], statuses: list[int]
 ) -> None:
     async with in_memory(FIVE_BY_ADDRESS) as limiter:

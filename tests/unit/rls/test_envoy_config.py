@@ -174,7 +174,7 @@ async def test_quota_mode_tells_what_is_over_and_lets_it_pass() -> None:
     assert [response.statuses[0].code for response in told] == [1, 1, 2]
 
 
-async def test_12_a_limit_of_0_denies() -> None:
+async def test_12_spring_cloud_gateway_168_and_new_api_1026_a_limit_of_0_denies_over_grpc() -> None:
     async with served(config(limit("key", 0, "minute"))) as ask:
         assert (await ask("key=x")).code == 2
 
