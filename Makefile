@@ -34,7 +34,7 @@ status: setup  ## what runs of it
 	@$(RUN) -m infra.local status $(ARGS)
 
 test: setup  ## install what the tests need, and run them
-	@$(RUN) -m infra.install redis kafka chromium nginx haproxy node
+	@$(RUN) -m infra.install redis kafka chromium nginx haproxy envoy node
 	@$(RUN) -m infra.deploy_tools
 	$(RUN) -m pytest $(TESTS)
 
@@ -47,8 +47,8 @@ test-infra: setup  ## only what is deployed: chart, overlays, containers, units,
 	$(RUN) -m pytest tests/infra
 
 test-gateways: setup  ## only the tests with real gateways in front
-	@$(RUN) -m infra.install redis nginx haproxy
-	$(RUN) -m pytest tests/gateways
+	@$(RUN) -m infra.install redis nginx haproxy caddy envoy
+	GATEWAYS="nginx haproxy caddy envoy-ext-authz" $(RUN) -m pytest tests/gateways
 
 test-apis: setup  ## both APIs against their OpenAPI documents, with many more requests than `make test` sends
 	APPORTION_TEST_EXAMPLES=200 $(RUN) -m pytest --timeout 3600 tests/contract/test_apis_as_documented.py

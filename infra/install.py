@@ -384,6 +384,11 @@ def haproxy(say: Say = silent) -> Path:
     return of_the_distribution(["haproxy"], "haproxy", say)
 
 
+def caddy(say: Say = silent) -> Path:
+    """A Caddy, from the distribution if need be.  Raises InstallFailed."""
+    return of_the_distribution(["caddy"], "caddy", say)
+
+
 def node(say: Say = silent) -> Path:
     """A Node with npm beside it, from the distribution if need be.  Raises InstallFailed."""
     found = of_the_distribution(["node", "nodejs"], "nodejs", say)
@@ -416,6 +421,7 @@ _FOR_TESTS: Final[Mapping[str, Callable[[Say], Path]]] = {
     "chromium": chromium,
     "nginx": nginx,
     "haproxy": haproxy,
+    "caddy": caddy,
     "envoy": envoy,
     "node": node,
 }

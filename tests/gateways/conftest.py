@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,14 +10,15 @@ from tests.contract.redis_cluster import RedisCluster
 from tests.contract.region_processes import Region
 from tests.gateways.gateway import Application, Gateway, application, running
 
-KINDS = ("nginx", "haproxy")
+KINDS = tuple(os.environ.get("GATEWAYS", "nginx haproxy envoy-ext-authz").split())
+"""Of forward-auth; `make test-gateways` has all that there are examples of."""
 
 RULES = {
     "domain": "default",
     "regions": {"us-east": 1},
     "rules": [
         {"id": "few", "match": {"resource": "* /few/*"}, "key": ["path"], "capacity": 5, "refill": "1/h"},
-        {"id": "logins", "match": {"action": "login"}, "key": ["ip", "path"], "capacity": 3, "refill": "1/h"},
+        {"id": "logins", "match": {"resource": "* /login*"}, "key": ["ip", "path"], "capacity": 3, "refill": "1/h"},
         {
             "id": "exact",
             "match": {"resource": "exact"},

@@ -94,9 +94,14 @@ class Gateway:
             "127.0.0.1:8080": f"127.0.0.1:{port}",
             "127.0.0.1:8189": f"127.0.0.1:{inner}",
             "50ms": f"{WITHIN_MS}ms",
+            "timeout: 0.05s": f"timeout: {WITHIN_MS / 1000}s",
             "ANSWER_WITHIN_MS = 150": f"ANSWER_WITHIN_MS = {3 * WITHIN_MS}",
         }
         directory.mkdir(parents=True)
+        # Envoy names a port without its address.
+        for place in ("8101", "8102", "3000", "8080"):
+            used = places[f"127.0.0.1:{place}"].rpartition(":")[2]
+            places[f"port_value: {place}}}"] = f"port_value: {used}}}"
         for example in (EXAMPLES / kind).iterdir():
             text = example.read_text()
             for given, used in places.items():
@@ -130,6 +135,11 @@ class Gateway:
             text = config.read_text().replace("worker_processes auto;", "worker_processes 1;")
             config.write_text(text.replace("http {\n", "http {\n    " + places + "\n", 1))
             return [str(install.nginx()), "-p", str(here), "-c", str(config), "-g", lines]
+        if self.kind == "caddy":
+            return [str(install.caddy()), "run", "--config", str(here / "Caddyfile"), "--adapter", "caddyfile"]
+        if self.kind == "envoy-ext-authz":
+            options = ["--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning"]
+            return [str(install.envoy()), "-c", str(here / "envoy.yaml"), *options]
         return [str(install.haproxy()), "-db", "-f", str(here / "haproxy.cfg")]
 
     def stop(self) -> None:

@@ -17,7 +17,7 @@ from tests.gateways.gateway import WITHIN_MS, Application, Gateway, problem, run
 from tests.unit.check_api.test_process import free_port
 
 CALLERS = 6
-LOADED_S = 0.4
+LOADED_S = 0.25
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -73,16 +73,16 @@ def test_exactly_the_limit_reaches_the_application_and_the_rest_is_429(
     assert "[error]" not in gateway.log()
 
 
-def test_two_hundred_at_once_are_exactly_the_limit(gateway: Gateway) -> None:
+def test_a_hundred_at_once_are_exactly_the_limit(gateway: Gateway) -> None:
     path = fresh(gateway)
 
     async def ask() -> Counter[int]:
-        limits = httpx.Limits(max_connections=50)
+        limits = httpx.Limits(max_connections=25)
         async with httpx.AsyncClient(trust_env=False, timeout=20, limits=limits) as client:
-            responses = await asyncio.gather(*(client.get(gateway.url + path) for _ in range(200)))
+            responses = await asyncio.gather(*(client.get(gateway.url + path) for _ in range(100)))
         return Counter(response.status_code for response in responses)
 
-    assert asyncio.run(ask()) == {200: 5, 429: 195}
+    assert asyncio.run(ask()) == {200: 5, 429: 95}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,9 @@ def test_without_a_limiter_requests_pass_and_logins_do_not(kind: str, behind: Ap
         refused = get(gateway, "/login")
     assert (passed.status_code, passed.text) == (200, "from the application")
     assert behind.asked[-1] == "POST /few/gone a body"
-    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert refused.status_code == 503
+    # Envoy says this by itself, without further headers.
+    assert kind == "envoy-ext-authz" or refused.headers["retry-after"] == "1"
 
 
 @pytest.mark.parametrize("kind", KINDS)
