@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -46,7 +46,7 @@ from regional_limiter.store.base import (
     TokenLease,
     TouchReply,
 )
-from regional_limiter.submitting import InTasks, settled
+from regional_limiter.submitting import InTasks, all_of, settled
 from regional_limiter.together import Asked, Together, joint_plan
 from regional_limiter.token_lease_calls import TokenLeaseCalls
 from regional_limiter.token_lease_table import LeaseCounts
@@ -326,7 +326,7 @@ class Limiter:
         for call in (calls[place] for group in groups for place in group):
             self._denials.forget(call.key)
             self._fallback.release(call, time_ns() // 1_000_000)
-        await _all_of(
+        await all_of(
             self._calls.refund([calls[i] for i in group], plan.request_id_of(group, check.request_id))
             for group in groups
             if group
@@ -340,7 +340,7 @@ class Limiter:
         """
         plan = self._planner.plan(check)
         groups = plan.with_holders(plan.calls(0, check.lease_id or ""))
-        held = await _all_of(self._store.renew(group) for group in groups)
+        held = await all_of(self._store.renew(group) for group in groups)
         return bool(held) and all(map(all, held))
 
     async def release(self, check: Check) -> bool:
@@ -356,7 +356,7 @@ class Limiter:
             for group in plan.with_holders(calls)
             for call in group
         ]
-        held = await _all_of(
+        held = await all_of(
             self._store.release([calls[place] for place in group], plan.request_id_of(group, holder) or "")
             for group in plan.groups
             if any(plan.steps[place].has_holders for place in group)
@@ -420,7 +420,7 @@ class Limiter:
             if not ALGORITHMS[call.algorithm].new_when_dropped
         ]
         tasks = [self._calls.refund(group) for group in groups if group for _ in range(2)]
-        await _all_of((*tasks, *map(self._calls.drop, dropped)))
+        await all_of((*tasks, *map(self._calls.drop, dropped)))
         return [call.key for call in (*calls, *shadows)]
 
     async def inspect(self, check: Check) -> list[Inspection]:
@@ -849,12 +849,3 @@ def _with_lease(answer: Answer, calls: Sequence[BucketCall]) -> Answer:
     if not taken:
         return answer
     return replace(answer, lease_id=taken[0].holder, lease_ms=min(call.lease_ms or 0 for call in taken))
-
-
-async def _all_of(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """What all of them gave, once all have ended; raises the first of their errors."""
-    outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import monotonic_ns
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ from regional_limiter.store.base import (
     TokenLease,
 )
 from regional_limiter.sub_buckets import SubBuckets, spread, sub_call
-from regional_limiter.submitting import settled
+from regional_limiter.submitting import all_of, settled
 
 _T = TypeVar("_T")
 
@@ -160,17 +160,17 @@ class SplitCalls:
         parts = [sub_call(call, place) for place in range(call.split)]
         costs = [call.cost] * call.split
         if request_id is None and call.cost < call.capacity:
-            seen = await _all_of(self._store.check([replace(part, cost=0)]) for part in parts)
+            seen = await all_of(self._store.check([replace(part, cost=0)]) for part in parts)
             used = [part.capacity - verdicts[0].remaining for part, verdicts in zip(parts, seen, strict=True)]
             costs = spread(call.cost, used)
         back = [replace(part, cost=cost) for part, cost in zip(parts, costs, strict=True) if cost]
-        await _all_of(self._store.refund([part], request_id, turn) for part in back)
+        await all_of(self._store.refund([part], request_id, turn) for part in back)
 
     async def drop(self, call: BucketCall) -> None:
-        await _all_of(map(self._store.drop, _parts(call)))
+        await all_of(map(self._store.drop, _parts(call)))
 
     async def ttl_ms(self, call: BucketCall) -> int | None:
-        told = await _all_of(map(self._store.ttl_ms, _parts(call)))
+        told = await all_of(map(self._store.ttl_ms, _parts(call)))
         return max((ttl_ms for ttl_ms in told if ttl_ms is not None), default=None)
 
     async def lease(self, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
@@ -299,12 +299,3 @@ class _Look:
 
 def _parts(call: BucketCall) -> list[BucketCall]:
     return [call] if call.split == 1 else [sub_call(call, place) for place in range(call.split)]
-
-
-async def _all_of(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """What all of them gave, once all have ended; raises the first of their errors."""
-    outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.errors import StoreUnavailable
@@ -30,6 +30,15 @@ async def settled(submit: Callable[[Callable[[_T | Exception], None]], None]) ->
 
     submit(done)
     return await future
+
+
+async def all_of(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """What all of them gave, once all have ended; raises the first of their errors."""
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
 
 
 class InTasks:
