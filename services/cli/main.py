@@ -50,6 +50,7 @@ COMMANDS = {
     "region": _Lazy("infra.region.cli", "Run one region from one file."),
     "simulate": _Lazy("services.cli.simulate", "What a limit will do in a geography, before deploying it."),
     "dev": _Lazy("services.cli.dev", "All regions in one process, without Redis and Kafka."),
+    "plan": _Lazy("services.cli.plan", "How many nodes and shards a deployment needs."),
     "config": _Lazy("services.cli.config", "Check and show the settings of a process."),
 }
 

@@ -69,6 +69,7 @@ PURE_ROOMS = (
     "services/control_api/examples.py",
     "services/control_api/totals.py",
     "infra/region/units.py",
+    "infra/capacity.py",
     "services/check_api/authorize.py",
     "services/check_api/lending.py",
     "regional_limiter/lending.py",
