@@ -25,10 +25,12 @@ from global_sync import codec
 from global_sync.allocation.demand import DemandEstimator
 from global_sync.loops import end, keep_running, wait
 from global_sync.node_usage import NodeUsage
+from global_sync.protocol.messages import Kind, LeaseRecord
 from global_sync.protocol.points import Rest
 from global_sync.protocol.region import RegionSide
 from global_sync.region_rules import RegionRules
 from global_sync.transport.base import (
+    IN_FLIGHT,
     LOG,
     REPORTS,
     RULES,
@@ -41,13 +43,17 @@ from global_sync.transport.base import (
 from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.share import ProtocolTimes
-from regional_limiter.store.base import AgentStore
+from regional_limiter.store.base import KEYS_TOLD, AgentStore
 
 COLLECT_INTERVAL_S = 0.05
+COLLECT_BUSY_S = 0.025
+LISTEN_S = 0.1
+FEW_KEYS = 500
+"""Demand for no more keys than these is collected twice as often: a jump of it is then known sooner."""
 USAGE_INTERVAL_S = 1.0
 LOCK_TTL_MS = 3_000
 LEASES_PER_WRITE = 500
-REPORT_GAP_S = 0.01
+REPORT_GAP_S = 0.004
 PUBLISHED_KEYS = 200
 
 WAITED_OUT = (StoreUnavailable, TransportUnavailable)
@@ -116,6 +122,7 @@ class Agent:
         self._log_from: Start = "earliest"
         self._report_wake = asyncio.Event()
         self._listing_wake = asyncio.Event()
+        self._reports_under_way: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -136,7 +143,13 @@ class Agent:
         """Send the last totals, give the lock back and end every loop (bounded)."""
         if self.active:
             await self._publish_usage()
-        await end([*self._tasks, *(state.writer for state in self.points.values() if state.writer)])
+        await end(
+            [
+                *self._tasks,
+                *self._reports_under_way,
+                *(state.writer for state in self.points.values() if state.writer),
+            ]
+        )
         try:
             async with asyncio.timeout(1):
                 await self._store.release_lock(self.agent_id)
@@ -203,6 +216,37 @@ class Agent:
         for record in records:
             self.side.on_record(record)
             self.records_read += 1
+            if isinstance(record, LeaseRecord) and record.region == self.region and record.kind is Kind.KEEP:
+                self._lower_to_want(record.key)
+
+    def _lower_to_want(self, key: str) -> None:
+        """Somebody else is short of a key: give at once what is not needed here, which spares a round trip.
+
+        Of a key that rested at its base the demand is known from the nodes' totals, and said at once: that spares
+        those who ask for it here a cut to less than they need.
+        """
+        if not self.active:
+            return
+        if key not in self.demand:
+            known = self.usage.rate(key, KEYS_TOLD)
+            if known is None:
+                return
+            rate, all_along = known
+            self.demand.begin_at(key, rate, self._now_us())
+            if not all_along:
+                # It may have begun just now: from here on nodes tell of it.
+                asyncio.get_running_loop().call_later(LISTEN_S, self._lower, key)
+                return
+        self._lower(key)
+
+    def _lower(self, key: str) -> None:
+        needed = self.demand.needed(key)
+        held, has_lease = self.side.held(key)
+        if needed is not None and has_lease and needed < held:
+            self.side.set_want(key, self.demand.say(key, self._now_us()))
+            self.side.release(key, needed)
+            self._wake_writers()
+            self._report_wake.set()
 
     # ---- rules -> disk -> points
 
@@ -340,7 +384,8 @@ class Agent:
                     self.side.set_want(key, want)
                 if wants:
                     self._report_wake.set()
-            await asyncio.sleep(max(0.01, COLLECT_INTERVAL_S - (self._now_us() - began_us) / 1e6))
+            every_s = COLLECT_BUSY_S if 0 < len(self.demand) <= FEW_KEYS else COLLECT_INTERVAL_S
+            await asyncio.sleep(max(0.01, every_s - (self._now_us() - began_us) / 1e6))
 
     def _listen(self, began_us: int, everywhere: bool) -> None:
         """Beats are missed while we do not act, and where a point does not answer."""
@@ -380,9 +425,14 @@ class Agent:
             self._report_wake.clear()
             report = self.side.report() if self.active else None
             if report is not None:
-                await self._send(REPORTS, codec.encode_report(report))
+                # Not waited for: over an ocean the next report would be late by a whole round trip.
+                sending = asyncio.create_task(self._send(REPORTS, codec.encode_report(report)))
+                self._reports_under_way.add(sending)
+                sending.add_done_callback(self._reports_under_way.discard)
                 self.reports_sent += 1
             await asyncio.sleep(REPORT_GAP_S)
+            if len(self._reports_under_way) >= IN_FLIGHT[REPORTS]:
+                await asyncio.wait(self._reports_under_way, return_when=asyncio.FIRST_COMPLETED)
             await self._until_worth_reporting()
 
     async def _until_worth_reporting(self) -> None:

@@ -36,6 +36,7 @@ from global_sync.transport.base import (
 from regional_limiter.model.share import ProtocolTimes
 
 POLICY_INTERVAL_S = 0.03
+POLICY_GAP_S = 0.003
 SILENCE_BEATS = 3
 SNAPSHOT_RECORDS = 20_000
 SNAPSHOT_BEATS_LEAST = 5
@@ -258,7 +259,7 @@ class Leader:
                 self._lead()
             self._policy_wake.clear()
             await wait(self._policy_wake, POLICY_INTERVAL_S)
-            await asyncio.sleep(POLICY_INTERVAL_S / 3)
+            await asyncio.sleep(POLICY_GAP_S)
 
     def _lead(self) -> None:
         version, bases = self.desk.configuration()

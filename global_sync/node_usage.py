@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 
 from regional_limiter.store.base import BeatSeen, NodeBeat, RuleTotals
 
 KEYS_MOST = 5_000
+RATE_OVER_US = 1_000_000
+RATE_BEATS_MOST = 8
 SOURCES_MOST = 1_000
 Totals = tuple[int, int, int, int, int, int]
 """As the fields of RuleTotals: allowed, denied, allowed cost, denied cost, degraded, at the floor."""
@@ -22,6 +25,10 @@ def totals_of(usage: RuleTotals) -> Totals:
         usage.degraded,
         usage.at_floor,
     )
+
+
+def _asked(usage: RuleTotals | None) -> int:
+    return usage.allowed_cost + usage.denied_cost if usage else 0
 
 
 class _Merged:
@@ -94,6 +101,7 @@ class NodeUsage:
         self._keys = _Merged(limit=KEYS_MOST)
         self._last_heard_us: dict[str, int] = {}
         self._beats: dict[str, NodeBeat] = {}
+        self._lately: dict[str, deque[tuple[int, Mapping[str, RuleTotals]]]] = {}
 
     def take(self, seen: BeatSeen, now_us: int) -> None:
         beat = seen.beat
@@ -102,6 +110,7 @@ class NodeUsage:
         if heard_us > self._last_heard_us.get(source, heard_us - 1):
             self._beats[source] = beat
             self._last_heard_us[source] = heard_us
+            self._note_lately(source, heard_us, beat.key_usage)
         self._rules.take(source, beat.usage)
         self._keys.take(source, beat.key_usage)
 
@@ -114,6 +123,39 @@ class NodeUsage:
         for source, heard_us in list(self._last_heard_us.items()):
             if now_us - heard_us > self._forget_after_us:
                 del self._last_heard_us[source], self._beats[source]
+                self._lately.pop(source, None)
+
+    def _note_lately(self, source: str, heard_us: int, usage: Mapping[str, RuleTotals]) -> None:
+        """Beats of about the last second; one of them is older than that."""
+        lately = self._lately.setdefault(source, deque())
+        if lately and heard_us - lately[-1][0] < RATE_OVER_US // RATE_BEATS_MOST:
+            return  # the same beat, as another point has it
+        lately.append((heard_us, usage))
+        while len(lately) > 2 and heard_us - lately[1][0] >= RATE_OVER_US:
+            lately.popleft()
+        if len(lately) > 2 * RATE_BEATS_MOST:
+            lately.popleft()
+
+    def rate(self, key: str, told_most: int) -> tuple[float, bool] | None:
+        """(tokens a second that were lately asked for of ``key``, of a global rule, denied ones included; whether
+        it was asked for all along: what has begun within the last second may be more by now).
+
+        None: not known, since a node has been heard for less than a second, or has more keys than the ``told_most``
+        that it tells and does not tell this one.
+        """
+        total, all_along = 0.0, False
+        for lately in self._lately.values():
+            (first_us, first), (last_us, last) = lately[0], lately[-1]
+            passed_us = last_us - first_us
+            if passed_us < RATE_OVER_US or (key not in last and len(last) >= told_most):
+                return None
+            if key in last:
+                if key not in first and len(first) >= told_most:
+                    return None
+                began = _asked(first.get(key))
+                total += (_asked(last[key]) - began) * 1_000_000 / passed_us
+                all_along = all_along or _asked(lately[1][1].get(key)) > began
+        return (total, all_along) if self._lately else None
 
     def nodes(self, now_us: int) -> list[tuple[NodeBeat, int]]:
         """Every node's newest beat with its age in us: one entry a node, the youngest incarnation."""

@@ -27,8 +27,8 @@ from global_sync.protocol.messages import Record
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
 
-_HEADROOM_PERCENT = 2
-_HEADROOM_UNITS = SHARE_UNITS // 1000
+_HEADROOM_PERCENT = 1
+_HEADROOM_UNITS = SHARE_UNITS // 2000
 _DEAD_BAND_UNITS = SHARE_UNITS // 500
 _CALM_US = 1_000_000
 _RETRY_US = 300_000

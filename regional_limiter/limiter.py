@@ -37,6 +37,7 @@ from regional_limiter.shadow import ShadowCount, Shadows, shadow_request
 from regional_limiter.soft import marked, softened
 from regional_limiter.split_calls import SplitCalls
 from regional_limiter.store.base import (
+    KEYS_TOLD,
     BucketCall,
     CheckStore,
     Decided,
@@ -61,7 +62,6 @@ OFFER_KEYS_MOST = 1000
 REFUNDS_MOST = 1024
 RULES_COUNTED = 10_000
 KEYS_COUNTED = 1000
-KEYS_TOLD = 200
 CAUSES_MOST = 32
 REFUND_WAIT_S = 1.0
 INSPECT_WAIT_S = 1.0

@@ -20,17 +20,24 @@ from global_sync.protocol.messages import Want
 from regional_limiter.model.rule import Rate
 from regional_limiter.model.share import SHARE_UNITS
 
-_FAST_US = 40_000
+_FAST_US = 150_000
 _FAST_US_MOST = 500_000
 _TOKENS_AVERAGED = 100
 _LEAST_RATE = _TOKENS_AVERAGED * 1_000_000 / _FAST_US_MOST
+_SURPRISED_US = 15_000
 _SLOW_US = 400_000
 _PEAK_US = 60_000_000
 _TREND = 0.5 * 0.3 / 0.4  # half of the slope, over the 0.3 s that the loop takes
 _SURPRISE_SQUARED = 4**2  # standard deviations, of as many tokens as were expected
+_SETTLED = 0.005  # of the want: so much the last word may be off
 _LOOK_UP_US = 1_000_000
 _REPORT_GAP_US = 50_000
+_JUMP_GAP_US = 20_000
 _QUIET_US = 1_000_000
+_BEGUN_US = 300_000
+_BEGIN_US = 40_000
+_LUMP_US = 20_000  # nodes hand on what they were asked for no more often
+_UNSURE = 0.5  # standard deviations of what came in a second
 _LEAST_STEP_US = 5_000
 _GROUPS = 5
 _KEYS_A_TICK = 800
@@ -67,22 +74,24 @@ class _Demand:
     run: int = 0  # offered over the steps that were all above, or all below, what was expected
     run_expected: float = 0.0
     run_us: int = 0
+    averaged_us: int = 0  # since a surprise
     per_token: float = 0.0
     look_up_us: int = 0
     reported: Want = _NOTHING
     reported_at_us: int = 0
     settled: bool = True
     fresh: bool = True
+    begun_until_us: int = 0  # what was offered is not known yet, at the latest until then
 
 
 class _Gains:
     """How far the averages move in one step; the same for all keys."""
 
-    __slots__ = ("fast", "peak", "slow", "step_us")
+    __slots__ = ("peak", "slow", "step_us", "surprised")
 
     def __init__(self, step_us: int) -> None:
         self.step_us = step_us
-        self.fast = 1 - exp(-step_us / _FAST_US)
+        self.surprised = 1 - exp(-step_us / _SURPRISED_US)
         self.slow = 1 - exp(-step_us / _SLOW_US)
         self.peak = exp(-step_us / _PEAK_US)
 
@@ -117,9 +126,39 @@ class DemandEstimator:
                 return
             group = min(self._groups, key=lambda one: len(one.keys))
             if not group.keys:
-                group.stepped_at_us = now_us - _FAST_US
+                group.stepped_at_us = now_us - _BEGIN_US
             demand = self._keys[key] = group.keys[key] = _Demand(group, reported_at_us=now_us)
         demand.offered += cost
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._keys
+
+    def begin_at(self, key: str, tokens_a_second: float, now_us: int) -> None:
+        """A key that nothing was offered of yet, though so much was asked for in the last second."""
+        self.offer(key, 0, now_us)
+        demand = self._keys.get(key)
+        if demand is not None and self._look_up(key, demand, now_us):
+            demand.fast = demand.slow = demand.peak = tokens_a_second
+            demand.averaged_us = _FAST_US
+            demand.begun_until_us = now_us + _BEGUN_US
+
+    def needed(self, key: str) -> int | None:
+        """The share that is surely enough for what is asked for of ``key`` at present: as much as chance may hide
+        of a second's requests comes on top.  None: not known."""
+        demand = self._keys.get(key)
+        if demand is None or not demand.per_token:
+            return None
+        return ceil((1.02 * demand.fast + _UNSURE * sqrt(demand.fast)) * demand.per_token) + 1
+
+    def say(self, key: str, now_us: int) -> Want:
+        """The want at present, without its trend, as reported now."""
+        demand = self._keys[key]
+        demand.reported = Want(
+            min(_WANT_MOST, ceil(demand.fast * demand.per_token)),
+            min(_WANT_MOST, ceil(demand.peak * demand.per_token)),
+        )
+        demand.reported_at_us, demand.settled, demand.fresh = now_us, False, False
+        return demand.reported
 
     def want(self, key: str) -> Want:
         """What was last reported of ``key``."""
@@ -166,6 +205,11 @@ class DemandEstimator:
                     changed[key] = _NOTHING
                 gone.append(key)
                 continue
+            if demand.begun_until_us:
+                if now_us < demand.begun_until_us and not demand.offered:
+                    continue
+                demand.begun_until_us = demand.offered = 0  # of a part of the step only
+                continue
             self._step(demand, gains)
             want = self._due(key, demand, now_us)
             if want is not None:
@@ -196,15 +240,18 @@ class DemandEstimator:
         demand.run_expected += expected
         demand.run_us += step_us
         off = demand.run - demand.run_expected
-        if off * off > _SURPRISE_SQUARED * (demand.run_expected + 1):
-            # More than chance explains.  The whole run, all to one side, shows the new rate best.
-            sample, gain = demand.run * 1_000_000 / demand.run_us, gains.fast
-            demand.run, demand.run_expected, demand.run_us = 0, 0.0, 0
+        chance = _SURPRISE_SQUARED * (demand.run_expected + 1)
+        if off * off > chance and abs(off) > sqrt(chance) + fast * _LUMP_US / 1_000_000:
+            # More than chance and lumps explain.  The whole run, all to one side, shows the new rate best, and
+            # from here on the average is of what comes now: of this step perhaps not all came at the new rate.
+            sample, gain = demand.run * 1_000_000 / demand.run_us, gains.surprised
+            demand.run, demand.run_expected, demand.run_us, demand.averaged_us = 0, 0.0, 0, 0
         else:
             sample = offered * 1_000_000 / step_us
-            rate = max(fast, demand.slow, sample, _LEAST_RATE)
+            rate = max(fast, sample, _LEAST_RATE)
             span_us = max(_FAST_US, _TOKENS_AVERAGED * 1_000_000 / rate)
-            gain = step_us / (step_us + span_us)
+            gain = step_us / (step_us + min(span_us, demand.averaged_us))
+            demand.averaged_us += step_us
         demand.fast = fast = fast + (sample - fast) * gain
         demand.slow += (fast - demand.slow) * gains.slow
         peak = demand.peak * gains.peak
@@ -212,12 +259,13 @@ class DemandEstimator:
 
     def _due(self, key: str, demand: _Demand, now_us: int) -> Want | None:
         tokens = demand.fast + _TREND * (demand.fast - demand.slow)
-        tokens = max(0.0, min(tokens, 2 * max(demand.fast, 1.0)))
+        # A fall foreseen must not deny what is still asked for.
+        tokens = max(demand.fast, min(tokens, 2 * max(demand.fast, 1.0)))
         units = tokens * demand.per_token
         want = 0 if units < 1 or tokens < 0.01 else min(_WANT_MOST, ceil(units))
         last = demand.reported
         off = abs(want - last.want)
-        if off <= 0.02 * last.want and (
+        if off <= _SETTLED * last.want and (
             demand.settled or (want > 0 and demand.reported_at_us + _QUIET_US > now_us)
         ):
             return None  # so little that it cannot matter, whatever the share is
@@ -228,18 +276,19 @@ class DemandEstimator:
         if demand.fresh:
             # The first word about a key need not wait for a gap since a report that there never was.
             since_us = max(since_us, _REPORT_GAP_US)
-        matters = has_lease or want >= 0.7 * share or off > 0.5 * scale
+        jumps = off > 0.5 * scale
+        matters = has_lease or want >= 0.7 * share or jumps
         # Few tokens make a rough average: what chance explains is no news.
         averaged = demand.fast * _FAST_US_MOST / 1_000_000
         chance = 0.7 * want / sqrt(2 * averaged) if 0 < averaged < _TOKENS_AVERAGED else 0.0
-        if off > max(0.05 * scale, chance) and matters and since_us >= _REPORT_GAP_US:
+        if off > max(0.05 * scale, chance) and matters and since_us >= (_JUMP_GAP_US if jumps else _REPORT_GAP_US):
             demand.fresh = demand.settled = False
             return now
         ended = want == 0 and last.want > 0
         if since_us < _QUIET_US or (demand.settled and not ended):
             return None
         # A second without a report: what is left of the difference is said, until nothing is left to say.
-        if off > 0.02 * scale or ended:
+        if off > _SETTLED * scale or ended:
             return now
         demand.settled = True
         return None

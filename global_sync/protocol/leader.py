@@ -231,6 +231,8 @@ class LeaderSide(LeaderState):
             if entry.seq == seq:
                 entry.acked = True
                 entry.value = self._least(key, region, entry.value, hold)
+            elif entry.seq > seq and hold != BASE and entry.grown is not None and entry.grown <= seq:
+                entry.value = min(entry.value, hold)  # KEEPs on top of what has been lowered
         self._ledger.keys[key][region] = [
             entry
             for entry in entries
@@ -330,7 +332,9 @@ class LeaderSide(LeaderState):
         self._n += 1
         record = LeaseRecord(self.epoch, self._n, key, region, self._ledger.current[region], kind, value)
         self._open_key(key)
-        self._ledger.book_lease(record, now_us)
+        before = self._newest(key, region)
+        grown = (before.grown or before.seq) if before is not None and kind is Kind.KEEP else None
+        self._ledger.book_lease(record, now_us, grown)
         if kind is Kind.GROW and not self._require_fit(key, total, now_us, "GROW"):
             self._unbook(key, region, (self.epoch, self._n))
             return []

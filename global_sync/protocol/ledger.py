@@ -41,7 +41,8 @@ def domain_of(key: str) -> str:
 class Entry:
     """One record that counts.  ``implicit``: nobody wrote it, so nobody acknowledges it (BASE of a WELCOME).
 
-    ``acked``: by this seq the region's points are known to hold no more than ``value``.
+    ``acked``: by this seq the region's points are known to hold no more than ``value``.  ``grown``: nothing after
+    that seq and up to this one may have raised the session's lease (None: this one may have).
     """
 
     seq: Seq
@@ -50,6 +51,7 @@ class Entry:
     implicit: bool = False
     acked: bool = False
     issued_us: int = 0
+    grown: Seq | None = None
 
 
 @dataclass(slots=True)
@@ -91,10 +93,11 @@ class Ledger:
             value = record.low.get(key, BASE)
             self._add(ledger, region, Entry(seq, value, number, implicit=value == BASE))
 
-    def book_lease(self, record: LeaseRecord, issued_us: int = 0) -> None:
+    def book_lease(self, record: LeaseRecord, issued_us: int = 0, grown: Seq | None = None) -> None:
         """A record whose session is not known yet counts as soon as the WELCOME is read (appends may swap)."""
         ledger = self.open_key(record.key)
-        entry = Entry((record.epoch, record.n), record.value, record.session, issued_us=issued_us)
+        seq = (record.epoch, record.n)
+        entry = Entry(seq, record.value, record.session, issued_us=issued_us, grown=grown)
         self._add(ledger, record.region, entry)
 
     def book_config(self, record: Config) -> None:

@@ -15,7 +15,7 @@ from random import Random
 from global_sync.simulation.links import Law, Link, Way
 from global_sync.simulation.process import Process
 from global_sync.simulation.scheduler import Scheduler
-from global_sync.transport.base import Message, Reader, RecordsMissed, Start, TransportUnavailable
+from global_sync.transport.base import IN_FLIGHT, Message, Reader, RecordsMissed, Start, TransportUnavailable
 
 MESSAGES_A_READ = 500
 REQUEST_TIMEOUT_US = 1_500_000
@@ -98,7 +98,7 @@ class SimTransport:
         self.hub = hub
         self.process = process
         self.link = link
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._turns: dict[str, asyncio.Semaphore] = {}
         self._closed = False
 
     @property
@@ -114,13 +114,16 @@ class SimTransport:
         if self._is_closed:
             raise TransportUnavailable("closed")
         try:
-            async with asyncio.timeout(timeout_ms / 1000), self._turns.setdefault(topic, asyncio.Lock()):
+            async with asyncio.timeout(timeout_ms / 1000), self._turn(topic):
                 answer: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
                 self._leave(topic, values, key, answer)
                 async with asyncio.timeout(REQUEST_TIMEOUT_US / 1e6):
                     return await answer
         except TimeoutError as error:
             raise TransportUnavailable(f"send to {topic}: no answer") from error
+
+    def _turn(self, topic: str) -> asyncio.Semaphore:
+        return self._turns.setdefault(topic, asyncio.Semaphore(IN_FLIGHT.get(topic, 1)))
 
     def _leave(self, topic: str, values: list[bytes], key: bytes | None, answer: asyncio.Future[list[int]]) -> None:
         up, random, scheduler = self.link.up, self.hub.random, self.hub.scheduler

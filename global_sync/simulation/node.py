@@ -24,7 +24,7 @@ from regional_limiter.model.decision import Check, Verdict
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.plan import DomainRules, Plan, Planner
 from regional_limiter.rules import KnownSet, compile_rules, read_blob
-from regional_limiter.store.base import BucketCall, NodeBeat, Sharing, TokenLease, TouchReply
+from regional_limiter.store.base import KEYS_TOLD, BucketCall, NodeBeat, Sharing, TokenLease, TouchReply
 from regional_limiter.store.memory import MemoryPoint
 from regional_limiter.token_lease_table import Ask
 from regional_limiter.usage import Demand, Totals, is_interesting
@@ -92,6 +92,7 @@ class Node:
         self._denials = Denials()
         self._demand = Demand()
         self._totals = Totals(1000)
+        self._key_totals = Totals(1000)
         self._silent_since: dict[str, int] = {}
         self._nodes_seen = self._parts.nodes_seen()
         self._offering = self._sweeping = self._paying = False
@@ -227,6 +228,8 @@ class Node:
             if verdict.allowed and not allowed and not call.charge_denied:
                 continue
             self._totals.add(step.name, verdict.allowed, call.cost, verdict.degraded)
+            if call.sharing is not Sharing.WHOLE:
+                self._key_totals.add(call.key, verdict.allowed, call.cost, verdict.degraded)
             if call.sharing is Sharing.ADAPTIVE and is_interesting(call, verdict):
                 self._demand.add(call.key, call.cost)
                 if not self._offering:
@@ -267,6 +270,7 @@ class Node:
             self._rules_version,
             self.base_version,
             self._totals.snapshot(1000),
+            self._key_totals.snapshot(KEYS_TOLD),
             library=self.library,
         )
         for shard in self._redis.shards:

@@ -7,6 +7,7 @@ every record that we send is harmless when late, lost or repeated.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -16,6 +17,11 @@ PROPOSALS = "rl.proposals"
 RULES = "rl.rules"
 HISTORY = "rl.history"
 USAGE = "rl.usage"
+
+IN_FLIGHT: Mapping[str, int] = {REPORTS: 4}
+"""Sends of a topic that one transport has under way at a time, where it is more than one: order is no matter there.
+
+A report that waited for the answer to the one before would be late by a whole round trip over an ocean."""
 
 Start = Literal["earliest", "latest"] | int
 
@@ -65,7 +71,10 @@ class Transport(Protocol):
     async def send(
         self, topic: str, values: list[bytes], *, key: bytes | None = None, timeout_ms: int = 3000
     ) -> list[int]:
-        """Append in this order (one after another, none repeated); the offsets.  Raises TransportUnavailable."""
+        """Append in this order (one after another, none repeated); the offsets.  Raises TransportUnavailable.
+
+        Sends of a topic follow one another, but for those of ``IN_FLIGHT``.
+        """
         ...
 
     async def reader(self, topic: str, start: Start) -> Reader: ...

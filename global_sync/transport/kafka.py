@@ -25,6 +25,7 @@ from aiokafka.errors import IllegalOperation, IncompatibleBrokerVersion, KafkaEr
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_fixed
 
 from global_sync.transport.base import (
+    IN_FLIGHT,
     LOG,
     Message,
     Reader,
@@ -200,8 +201,8 @@ class KafkaTransport:
         self._topics_exist = False
         self._closed = False
         self._creating = asyncio.Lock()
-        self._producers: dict[str, _Kept[AIOKafkaProducer]] = {}
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._producers: dict[tuple[str, int], _Kept[AIOKafkaProducer]] = {}
+        self._turns: dict[tuple[str, int], asyncio.Lock] = {}
         self._readers: set[_KafkaReader] = set()
 
     async def start(self) -> None:
@@ -220,10 +221,7 @@ class KafkaTransport:
     ) -> list[int]:
         if self._closed:
             raise TransportUnavailable("closed")
-        kept = self._producers.get(topic)
-        if kept is None:
-            kept = self._producers[topic] = _Kept(lambda: self._connect_producer(topic), _stop_client)
-        turn = self._turns.setdefault(topic, asyncio.Lock())
+        kept, turn = self._lane(topic)
         producer: AIOKafkaProducer | None = None
         try:
             async with asyncio.timeout(timeout_ms / 1000), turn:
@@ -237,6 +235,14 @@ class KafkaTransport:
             if producer is not None:
                 kept.drop(producer)  # its batch may still be in flight: the next must not overtake it
             raise
+
+    def _lane(self, topic: str) -> tuple[_Kept[AIOKafkaProducer], asyncio.Lock]:
+        """A producer with one batch in flight, and its turn: a free one, where there may be several."""
+        lanes = [(topic, number) for number in range(IN_FLIGHT.get(topic, 1))]
+        lane = next((one for one in lanes if one not in self._turns or not self._turns[one].locked()), lanes[0])
+        if lane not in self._producers:
+            self._producers[lane] = _Kept(lambda: self._connect_producer(topic), _stop_client)
+        return self._producers[lane], self._turns.setdefault(lane, asyncio.Lock())
 
     async def _append(
         self, producer: AIOKafkaProducer, topic: str, values: list[bytes], key: bytes | None

@@ -13,7 +13,16 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
-from global_sync.transport.base import LOG, RULES, Message, Reader, RecordsMissed, Start, TransportUnavailable
+from global_sync.transport.base import (
+    IN_FLIGHT,
+    LOG,
+    RULES,
+    Message,
+    Reader,
+    RecordsMissed,
+    Start,
+    TransportUnavailable,
+)
 
 _MESSAGES_A_READ = 500
 _KEPT_MESSAGES = 20_000
@@ -117,7 +126,7 @@ class MemoryTransport:
     def __init__(self, hub: MemoryHub, link: Link) -> None:
         self._hub = hub
         self._link = link
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._turns: dict[str, asyncio.Semaphore] = {}
         self.closed = False
 
     async def start(self) -> None:
@@ -127,7 +136,7 @@ class MemoryTransport:
         self, topic: str, values: list[bytes], *, key: bytes | None = None, timeout_ms: int = 3000
     ) -> list[int]:
         try:
-            async with asyncio.timeout(timeout_ms / 1000), self._turns.setdefault(topic, asyncio.Lock()):
+            async with asyncio.timeout(timeout_ms / 1000), self._turn(topic):
                 await self._way()
                 link = self._link
                 if link.random.random() < link.loss:
@@ -143,6 +152,9 @@ class MemoryTransport:
                 return offsets
         except TimeoutError as error:
             raise TransportUnavailable(f"send to {topic}: no answer") from error
+
+    def _turn(self, topic: str) -> asyncio.Semaphore:
+        return self._turns.setdefault(topic, asyncio.Semaphore(IN_FLIGHT.get(topic, 1)))
 
     async def _way(self) -> None:
         """One way over the link; over a cut one, for ever."""

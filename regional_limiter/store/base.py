@@ -24,6 +24,8 @@ from regional_limiter.model.share import SHARE_UNITS, region_capacity
 RECORD_MS = 60_000
 """How long the answer to a ``request_id``, and what it charged, are remembered."""
 DEMAND_MOST = 10_000
+KEYS_TOLD = 200
+"""How many of its busiest keys of global rules a node tells the totals of."""
 DEMAND_A_REPLY = 2000
 BEATS_MOST = 1000
 BEAT_YOUNG_US = 5_000_000

@@ -78,7 +78,7 @@ def shown() -> Shown:
     world = World()
     world.settle()
     shown = Shown(world)
-    shown.watch(5 * SECOND, mostly(CUT))
+    shown.watch(10 * SECOND, mostly(CUT))
     assert world.shares()[CUT] >= 6000
     return shown
 

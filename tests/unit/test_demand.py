@@ -117,11 +117,36 @@ def test_one_large_cost_leaves_a_peak_behind() -> None:
     assert region.said[-1][1].peak > 9000
 
 
-def test_reports_of_one_key_are_at_least_50_ms_apart() -> None:
+def test_reports_of_one_key_are_at_least_50_ms_apart_and_of_jumps_20() -> None:
     region = Region()
     region.run(2 * SECOND, lambda at: 3000 if at // (100 * MS) % 2 else 100)
-    times = [at for at, _ in region.said]
-    assert all(b - a >= 50 * MS for a, b in pairwise(times))
+    for (earlier, before), (later, want) in pairwise(region.said):
+        jumps = abs(want.want - before.want) > 0.5 * before.want
+        assert later - earlier >= (20 if jumps else 50) * MS
+
+
+def test_a_fall_is_known_within_two_steps_and_not_taken_for_more_than_it_is() -> None:
+    region = Region()
+    region.run(2 * SECOND, 1200)
+    region.run(150 * MS, 40)
+    needed = region.estimator.needed("k")
+    assert needed is not None
+    assert 300 <= needed <= 800
+    region.run(2 * SECOND, 40)
+    assert 396 <= region.said[-1][1].want <= 420
+
+
+def test_a_key_that_begins_with_a_known_rate_keeps_it_until_something_is_offered() -> None:
+    estimator = DemandEstimator(lambda _: Rate(1000, 1000), lambda _: (1999, True))
+    estimator.begin_at("k", 100.0, SECOND)
+    assert "k" in estimator
+    for step in range(1, 6):
+        estimator.tick(SECOND + step * 50 * MS)
+    needed = estimator.needed("k")
+    assert needed is not None
+    assert 1000 < needed < 1100
+    assert estimator.say("k", SECOND + 300 * MS) == Want(1000, 1000)
+    assert estimator.needed("never heard of") is None
 
 
 def test_a_rule_that_is_gone_leaves_no_want_behind() -> None:

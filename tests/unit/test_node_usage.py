@@ -56,3 +56,33 @@ def test_the_table_of_keys_is_bounded_and_keeps_the_busiest() -> None:
         usage.keys(at_most=10)
     assert len(usage.keys(at_most=100_000)) <= 5_000
     assert next(iter(usage.keys(at_most=1))) == "k11999"
+
+
+def told(costs: dict[str, int]) -> NodeBeat:
+    usage = {key: RuleTotals(allowed=cost, allowed_cost=cost) for key, cost in costs.items()}
+    return NodeBeat("a", "1", "", 1, 1, key_usage=usage)
+
+
+def rate_after(*told_costs: dict[str, int], told_most: int = 3) -> tuple[float, bool] | None:
+    usage = NodeUsage(forget_after_us=60 * SECOND)
+    for number, costs in enumerate(told_costs):
+        for point_age_us in (0, 1000):  # every point tells of the same beat
+            usage.take(BeatSeen(told(costs), point_age_us), now_us=number * SECOND // 3)
+    return usage.rate("k", told_most)
+
+
+def test_what_was_asked_for_of_a_key_in_the_last_second() -> None:
+    assert rate_after({"k": 500}, {"k": 510}, {"k": 520}, {"k": 530}, {"k": 540}) == (30.0, True)
+
+
+def test_a_key_that_has_begun_just_now_may_be_more_than_it_seems() -> None:
+    assert rate_after({}, {}, {}, {"k": 10}) == (10.0, False)
+    assert rate_after({"k": 7}, {"k": 7}, {"k": 7}, {"k": 7}) == (0.0, False)
+
+
+def test_a_rate_that_cannot_be_known_is_none() -> None:
+    assert rate_after() is None
+    assert rate_after({"k": 1}, {"k": 2}) is None
+    others = {"x": 9, "y": 9, "z": 9}
+    assert rate_after(others, others, others, others) is None
+    assert rate_after(others, others, others, {"k": 10, "y": 9, "z": 9}) is None

@@ -99,11 +99,11 @@ def a_point_of_an_old_library_is_written_until_no_node_calls_it(cast: Cast) -> l
 @schedule(124)
 def tokens_leased_under_a_share_end_soon_after_it(cast: Cast) -> list[str]:
     world = _world(cast, burst=2000, per_second=1000, nodes=1)
-    world.demand["r0"] = 0.7
+    world.demand["r0"] = 0.9
     world.run(6 * SECOND)
     if not cast.broken and not world.regions["r0"].nodes[0].leases.holds:
         return ["set-up: no token lease"]
     world.regions["r0"].nodes[0].frozen_until_us = world.now_us + 2 * SECOND  # with what it has leased
-    world.demand["r1"] = 1.2
+    world.demand["r1"] = 3.0
     world.run(2 * SECOND)
     return _problems(world)

@@ -6,7 +6,19 @@ from collections.abc import Iterable
 
 from global_sync.protocol import leader_state
 from global_sync.protocol.leader import LeaderSide
-from global_sync.protocol.messages import Beat, Config, Done, Kind, LeaseRecord, Mark, Record, Report, Want, Welcome
+from global_sync.protocol.messages import (
+    Beat,
+    Config,
+    Done,
+    Kind,
+    LeaseRecord,
+    Mark,
+    Record,
+    Report,
+    Seq,
+    Want,
+    Welcome,
+)
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import ProtocolTimes
 
@@ -287,3 +299,37 @@ def test_a_region_with_other_times_gets_no_session_and_its_consent_counts_for_no
     assert side.consent_left("eu", 1) == 0
     assert side.evidence.total == 1
     assert side.on_report(1, Report("eu", "a", 0, 1, (1, 0), 0, {}, times=ProtocolTimes().signature)) != []
+
+
+def lowered(bench: Bench) -> Seq:
+    """The region eu has been given 3,000, is cut to 2,000 and, before it reads that, lowers itself to 500."""
+    bench.put(bench.side.lease(bench.now, KEY, "eu", 3000))
+    first = (bench.side.epoch, bench.side._n)
+    bench.put(bench.side.lease(bench.now, KEY, "eu", 2000))
+    return first
+
+
+def test_what_a_region_gives_back_counts_for_the_cuts_on_top_of_it_too() -> None:
+    bench = Bench().open()
+    first = lowered(bench)
+    bench.report("eu", 1, {KEY: (first, 500)})
+    assert bench.side.lease_max(KEY, "eu", bench.now) == 500
+
+
+def test_what_it_gives_back_does_not_count_for_a_grow_that_came_later_nor_for_cuts_after_that() -> None:
+    bench = Bench().open()
+    first = lowered(bench)
+    bench.put(bench.side.lease(bench.now, KEY, "us", 1000))
+    bench.report("us", 1, {KEY: ((bench.side.epoch, bench.side._n), 1000)})
+    bench.put(bench.side.lease(bench.now, KEY, "eu", 6000))
+    bench.put(bench.side.lease(bench.now, KEY, "eu", 5000))
+    bench.report("eu", 1, {KEY: (first, 500)})
+    assert bench.side.lease_max(KEY, "eu", bench.now) == 6000
+
+
+def test_after_a_takeover_no_cut_is_taken_for_one_on_top_of_what_was_lowered() -> None:
+    bench = Bench().open()
+    first = lowered(bench)
+    bench.put([bench.side.take_over(bench.now, "again")])
+    bench.report("eu", 1, {KEY: (first, 500)})
+    assert bench.side.lease_max(KEY, "eu", bench.now) == 2000
