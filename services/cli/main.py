@@ -40,6 +40,7 @@ COMMANDS = {
     "rules": _Lazy("services.cli.rules", "Apply, check, list and export rules."),
     "override": _Lazy("services.cli.overrides", "Other limits for one key, for a while; or block it."),
     "history": _Lazy("services.cli.history", "Who changed what, when, from where and why."),
+    "usage": _Lazy("services.cli.usage", "What was allowed and denied, minute by minute."),
     "token": _Lazy("services.cli.tokens", "Make, list and revoke access tokens of the control API."),
     "status": _Lazy("services.cli.status", "How regions, leader and shares are doing."),
     "check": _Lazy("services.cli.check", "Ask a node whether something may happen now."),

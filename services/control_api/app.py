@@ -23,6 +23,7 @@ from services.control_api.rules import rules_router
 from services.control_api.rulesets import rulesets_router
 from services.control_api.shadow_routes import shadow_router
 from services.control_api.status import status_router
+from services.control_api.usage_routes import usage_router
 from services.docs_page import app_with_docs
 from services.errors import install_problem_handlers, problem_response
 from services.settings import HubSettings
@@ -39,6 +40,7 @@ ROUTERS = (
     access_router,
     shadow_router,
     status_router,
+    usage_router,
 )
 
 
@@ -77,15 +79,7 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
 
     app.add_exception_handler(InvalidRules, invalid_rules)
     app.middleware("http")(guard)
-    for router in (
-        rules_router,
-        rulesets_router,
-        overrides_router,
-        history_router,
-        access_router,
-        shadow_router,
-        status_router,
-    ):
+    for router in ROUTERS:
         app.include_router(router(hub))
     _add_probes(app, hub)
     return app

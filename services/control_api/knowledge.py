@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from global_sync.changes import decode_history
-from global_sync.transport.base import HISTORY, LOG, RULES, USAGE, Message, Transport
+from global_sync.transport.base import HISTORY, LOG, RULES, USAGE, Message, Transport, TransportUnavailable
 from services.accepted_rules import Book
 from services.clock import wall_ms
 from services.control_api.access import Tokens
 from services.control_api.history import HistoryIndex
 from services.control_api.proposals import Proposer
 from services.control_api.totals import UsageTotals
+from services.control_api.usage_minutes import UsageMinutes
 from services.feed import USAGE_BEFORE_END, Feed, Handler
 from services.picture import Picture, usage_document
 from services.probes import Probes
 from services.settings import HubSettings
 
 HISTORY_FILE = "history.db"
+MINUTES_FILE = "usage.db"
+MINUTES_BEFORE_END = 20_000
+"""Usage messages that are read again without the file: some hours of them."""
+MINUTES_BEHIND_MOST = 200_000
+"""Further back it is not gone on: reading the rest would take minutes."""
 
 
 class Hub:
@@ -24,6 +32,7 @@ class Hub:
     def __init__(self, transport: Transport, settings: HubSettings, mode: str = "kafka") -> None:
         in_file = mode == "kafka" and settings.control_api.state_dir.is_dir()
         self.history = HistoryIndex(settings.control_api.state_dir / HISTORY_FILE if in_file else None)
+        self.minutes = UsageMinutes(settings.control_api.state_dir / MINUTES_FILE if in_file else None)
         self.tokens = Tokens()
         self.mode = mode
         self.transport = transport
@@ -43,11 +52,41 @@ class Hub:
 
     async def run(self) -> None:
         await self.transport.start()
-        await self.feed.run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.feed.run())
+            tasks.create_task(self._run_minutes())
+
+    async def _run_minutes(self) -> None:
+        start = await self._minutes_start()
+        await Feed(self.transport, {USAGE: self._take_minutes}, {USAGE: start}).run()
+
+    async def _minutes_start(self) -> int:
+        """Where the reading of usage by the minute goes on."""
+        while True:
+            try:
+                reader = await self.transport.reader(USAGE, "latest")
+                try:
+                    end = await reader.end_offset()
+                finally:
+                    await reader.close()
+                break
+            except TransportUnavailable:
+                await asyncio.sleep(1)
+        known = self.minutes.next_offset
+        if known is not None and known > end:
+            self.minutes.clear()
+            known = None
+        if known is None or end - known > MINUTES_BEHIND_MOST:
+            return max(0, end - MINUTES_BEFORE_END)
+        return known
+
+    def _take_minutes(self, message: Message) -> None:
+        self.minutes.take(usage_document(message.value), message.offset)
 
     async def close(self) -> None:
         await self.probes.close()
         self.history.close()
+        self.minutes.close()
 
     def why_not_ready(self) -> str | None:
         """None when the accepted rules have been read and Kafka answered lately."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from global_sync.transport.base import LOG
@@ -14,6 +14,7 @@ from regional_limiter.model.keys import rule_of
 from regional_limiter.model.rule import Distribution, Scope
 from services.accepted_rules import Book
 from services.clock import time_of_day, wall_ms
+from services.control_api.guard import readable
 from services.control_api.knowledge import Hub
 from services.health import RegionHealth, RegionProbe
 from services.picture import Picture
@@ -25,14 +26,11 @@ def status_router(hub: Hub) -> APIRouter:
     router = APIRouter(prefix="/v1")
 
     @router.get("/status", summary="Regions, leader, shares, lag, and what is wrong in plain sentences")
-    async def status() -> Response:
+    async def status(request: Request) -> Response:
         probes = await hub.probes.look()
         body = status_document(hub.picture, hub.book, probes, hub.feed.silent_ms(LOG), wall_ms(), hub.mode)
-        return JSONResponse(body, headers={"Cache-Control": "no-store"})
-
-    @router.get("/usage", summary="Running totals by rule and region since this process began to read")
-    async def usage() -> Response:
-        body = {"at_ms": wall_ms(), "rules": hub.totals.shown()}
+        if (mine := readable(request)) is not None:
+            body["keys"] = {key: one for key, one in body["keys"].items() if one["domain"] in mine}
         return JSONResponse(body, headers={"Cache-Control": "no-store"})
 
     return router

@@ -1,0 +1,235 @@
+"""What was allowed and denied in each minute, by domain, rule and region, and by key of global rules.  [IO]
+
+Fed with the usage topic: running totals of every node's incarnation.  What they have grown by since they were last
+told belongs to the minute of the message; so repeats, late messages, agents that take over and nodes that begin
+anew count once.  Kept in a file, with the place in the topic in the same transaction: a process that comes back
+goes on where it was, and what was counted while it was away goes to the minute in which it is told.
+
+Without the file only the end of the topic is read again.  Totals that were there before that end are not counted:
+``since_ms`` says from when on everything is.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regional_limiter.model.keys import identity_of, rule_of
+
+FIELDS = ("allowed", "denied", "allowed_cost", "denied_cost", "degraded", "at_floor")
+KEPT_MS = 7 * 86_400_000
+MINUTE_MS = 60_000
+SETTLING_MS = 120_000
+"""After a start in the middle of the topic: what is heard of first within it was there before."""
+SOURCES_MOST = 2_000
+KEYS_A_MINUTE_MOST = 1_000
+SWEEP_EVERY = 600
+
+_SCHEMA = """
+create table if not exists place (one integer primary key check (one = 1), next_offset integer, since_ms integer,
+  settled_ms integer);
+create table if not exists counted (
+  region text, source text, name text, values_text text, heard_ms integer, primary key (region, source, name)
+) without rowid;
+create table if not exists minutes (
+  minute_ms integer, domain text, rule text, variant text, region text, allowed integer, denied integer,
+  allowed_cost integer, denied_cost integer, degraded integer, at_floor integer,
+  primary key (minute_ms, domain, rule, variant, region)
+) without rowid;
+create table if not exists keys (
+  minute_ms integer, domain text, rule text, key text, region text, allowed integer, denied integer,
+  allowed_cost integer, denied_cost integer, degraded integer, at_floor integer,
+  primary key (minute_ms, domain, rule, key, region)
+) without rowid;
+pragma journal_mode = wal;
+pragma synchronous = normal;
+"""
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "rule": ("domain", "rule", "variant"),
+    "region": ("domain", "rule", "variant", "region"),
+    "domain": ("domain",),
+    "key": ("domain", "rule", "key"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """``by``: rule, region, domain or key.  ``domains`` None: all.  ``minutes`` False: one row for the whole time.
+
+    Rows of shadow, soft and canary have a ``variant``; by domain only what was decided for callers is summed.
+    """
+
+    since_ms: int
+    until_ms: int
+    by: str = "rule"
+    domains: frozenset[str] | None = None
+    rule: str | None = None
+    minutes: bool = True
+
+
+class UsageMinutes:
+    """``path`` None: in memory.  Every method may be called from any thread."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._lock = threading.Lock()
+        self._base = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+        self._base.executescript(_SCHEMA)
+        self._known: dict[tuple[str, str, str], tuple[int, ...]] = {}
+        self._taken = 0
+        self._load()
+
+    def close(self) -> None:
+        with self._lock:
+            self._base.close()
+
+    def _load(self) -> None:
+        place = self._base.execute("select next_offset, since_ms, settled_ms from place").fetchone()
+        self.next_offset: int | None = place[0] if place else None
+        self.since_ms: int | None = place[1] if place else None
+        self._settled_ms: int = place[2] if place else 0
+        for region, source, name, text in self._base.execute(
+            "select region, source, name, values_text from counted"
+        ):
+            self._known[region, source, name] = tuple(map(int, text.split()))
+
+    def clear(self) -> None:
+        """Forget everything: the topic is another one."""
+        with self._lock:
+            for table in ("place", "counted", "minutes", "keys"):
+                self._base.execute(f"delete from {table}")
+            self._known.clear()
+            self.next_offset = self.since_ms = None
+
+    # ---- taking
+
+    def take(self, usage: Mapping[str, Any], offset: int) -> None:
+        """A usage message at ``offset``; one that was taken before changes nothing."""
+        with self._lock:
+            if self.next_offset is not None and offset < self.next_offset:
+                return
+            at_ms = int(usage["at_ms"])
+            if self.next_offset is None:
+                self.since_ms = at_ms if offset == 0 else at_ms + SETTLING_MS
+                self._settled_ms = 0 if offset == 0 else at_ms + SETTLING_MS
+            region = str(usage["region"])
+            self._base.execute("begin")
+            try:
+                for source, rows in (usage.get("counted") or {}).items():
+                    for name, values in rows.items():
+                        self._grow(region, f"node {source}", str(name), values, at_ms)
+                agent = f"agent {usage['agent']}"
+                for key, entry in usage["keys"].items():
+                    self._grow(region, agent, str(key), entry["totals"], at_ms, is_key=True)
+                self.next_offset = offset + 1
+                self._base.execute(
+                    "insert or replace into place values (1, ?, ?, ?)",
+                    (self.next_offset, self.since_ms, self._settled_ms),
+                )
+                self._taken += 1
+                if self._taken % SWEEP_EVERY == 1:
+                    self._sweep(at_ms)
+            except BaseException:
+                self._base.execute("rollback")
+                self._known.clear()
+                self._load()
+                raise
+            self._base.execute("commit")
+
+    def _grow(
+        self, region: str, source: str, name: str, values: Sequence[int], at_ms: int, *, is_key: bool = False
+    ) -> None:
+        told = tuple(int(value) for value in values[: len(FIELDS)])
+        told += (0,) * (len(FIELDS) - len(told))
+        known = self._known.get((region, source, name))
+        # An agent's totals of a key begin with what its nodes had: of a new one, only what comes after is growth.
+        if known is None and (at_ms < self._settled_ms or is_key):
+            known = told
+        if known is None:
+            known = (0,) * len(FIELDS)
+        newest = tuple(map(max, known, told))
+        if newest != self._known.get((region, source, name)):
+            self._known[region, source, name] = newest
+            text = " ".join(map(str, newest))
+            self._base.execute(
+                "insert or replace into counted values (?, ?, ?, ?, ?)", (region, source, name, text, at_ms)
+            )
+        grown = tuple(new - old for new, old in zip(newest, known, strict=True))
+        if any(grown):
+            self._add(region, name, at_ms - at_ms % MINUTE_MS, grown, is_key=is_key)
+
+    def _add(self, region: str, name: str, minute_ms: int, grown: tuple[int, ...], *, is_key: bool) -> None:
+        if is_key:
+            domain, rule = rule_of(name)
+            table, place = "keys", (minute_ms, domain, rule, identity_of(name), region)
+        else:
+            domain, _, rest = name.partition("/")
+            rule, _, variant = rest.partition("#")
+            table, place = "minutes", (minute_ms, domain, rule, variant, region)
+        more = ", ".join(f"{field} = {field} + excluded.{field}" for field in FIELDS)
+        marks = ", ".join("?" * (len(place) + len(grown)))
+        self._base.execute(
+            f"insert into {table} values ({marks}) on conflict do update set {more}", (*place, *grown)
+        )
+
+    def _sweep(self, now_ms: int) -> None:
+        oldest_ms = now_ms - KEPT_MS
+        self._base.execute("delete from minutes where minute_ms < ?", (oldest_ms,))
+        self._base.execute("delete from keys where minute_ms < ?", (oldest_ms,))
+        sources = self._base.execute(
+            "select region, source from counted group by region, source order by max(heard_ms) desc "
+            "limit -1 offset ?",
+            (SOURCES_MOST,),
+        ).fetchall()
+        for region, source in sources:
+            self._base.execute("delete from counted where region = ? and source = ?", (region, source))
+            for place in [place for place in self._known if place[:2] == (region, source)]:
+                del self._known[place]
+
+    # ---- telling
+
+    def rows(self, wanted: Wanted, most: int, skip: int = 0) -> list[dict[str, Any]]:
+        """At most ``most`` rows after ``skip``, by minute and name; by key, the busiest first within a minute."""
+        names = _GROUPS[wanted.by]
+        columns = (("minute_ms",) if wanted.minutes else ()) + names
+        wheres, values = ["minute_ms >= ?", "minute_ms < ?"], [wanted.since_ms, wanted.until_ms]
+        more: list[Any] = []
+        if wanted.domains is not None:
+            wheres.append(f"domain in ({', '.join('?' * len(wanted.domains))})")
+            more += sorted(wanted.domains)
+        if wanted.rule is not None:
+            wheres.append("rule = ?")
+            more.append(wanted.rule)
+        if wanted.by == "domain":
+            wheres.append("variant = ''")
+        sums = ", ".join(f"sum({field}) as {field}" for field in FIELDS)
+        table = "keys" if wanted.by == "key" else "minutes"
+        order = ["minute_ms"] if wanted.minutes else []
+        order += ["sum(allowed_cost + denied_cost) desc"] if wanted.by == "key" else []
+        order += list(names)
+        query = (
+            f"select {', '.join(columns)}, {sums} from {table} where {' and '.join(wheres)} "
+            f"group by {', '.join(columns)} order by {', '.join(order)} limit ? offset ?"
+        )
+        with self._lock:
+            found = self._base.execute(query, (*values, *more, most, skip)).fetchall()
+        return [dict(zip((*columns, *FIELDS), row, strict=True)) for row in found]
+
+
+def csv_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The rows as CSV (RFC 4180), the names first.  What a spreadsheet would take for a formula is quoted."""
+    if not rows:
+        return
+    yield ",".join(rows[0]) + "\r\n"
+    for row in rows:
+        yield ",".join(_cell(value) for value in row.values()) + "\r\n"
+
+
+def _cell(value: object) -> str:
+    text = str(value)
+    if text[:1] in ("=", "+", "-", "@") and not isinstance(value, int):
+        text = "'" + text
+    return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(mark in text for mark in ',"\r\n') else text
