@@ -1,7 +1,7 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services up down status test test-unit test-infra test-gateways test-apis check format sim sim-long mutants bench clean
+.PHONY: help setup services up down status test test-unit test-infra test-http2 test-gateways test-apis check format sim sim-long mutants bench clean
 
 RUN := .venv/bin/python
 ARGS ?=
@@ -34,7 +34,7 @@ status: setup  ## what runs of it
 	@$(RUN) -m infra.local status $(ARGS)
 
 test: setup  ## install what the tests need, and run them
-	@$(RUN) -m infra.install redis kafka chromium nginx haproxy envoy node
+	@$(RUN) -m infra.install redis kafka chromium nginx haproxy node envoy h2spec
 	@$(RUN) -m infra.deploy_tools
 	$(RUN) -m pytest $(TESTS)
 
@@ -45,6 +45,10 @@ test-infra: setup  ## only what is deployed: chart, overlays, containers, units,
 	@$(RUN) -m infra.install redis
 	@$(RUN) -m infra.deploy_tools
 	$(RUN) -m pytest tests/infra
+
+test-http2: setup  ## only the HTTP/2 server of gRPC: conformance, fuzzing, clients
+	@$(RUN) -m infra.install h2spec
+	$(RUN) -m pytest tests/unit/rls tests/contract/test_h2spec.py
 
 test-gateways: setup  ## only the tests with real gateways in front
 	@$(RUN) -m infra.install redis nginx haproxy caddy envoy

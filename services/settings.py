@@ -397,7 +397,7 @@ class GrpcSettings(Section):
 
     host: Host = "127.0.0.1"
     ports: list[Port] = Field(default_factory=list, max_length=256)
-    server: Literal["own", "grpcio"] = "grpcio"
+    server: Literal["own", "grpcio"] = "own"
     token: SecretStr | None = None
     insecure: bool = False
     certificate: Path | None = None

@@ -27,7 +27,7 @@ class FrontOptions:
 
     host: str
     port: int
-    server: Literal["own", "grpcio"] = "grpcio"
+    server: Literal["own", "grpcio"] = "own"
     token: str | None = None
     tls: Tls | None = None
 
@@ -50,6 +50,10 @@ class GrpcServer(Protocol):
 
 def build_server(methods: Methods, options: FrontOptions, observer: Observer) -> GrpcServer:
     """The server that ``options`` ask for, not started.  Only that one is imported."""
+    if options.server == "own":
+        from services.rls.http2.server import Http2Server
+
+        return Http2Server(methods, options, observer)
     from services.rls.grpcio_server import GrpcioServer
 
     return GrpcioServer(methods, options, observer)

@@ -41,7 +41,7 @@ EVERYWHERE = {
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.fixture(scope="module", params=["grpcio"])
+@pytest.fixture(scope="module", params=["own", "grpcio"])
 def served(
     request: pytest.FixtureRequest, region: Region, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Region]:
