@@ -17,6 +17,7 @@ from global_sync.protocol.messages import (
     Beat,
     Config,
     Done,
+    Gone,
     Kind,
     LeaseRecord,
     Mark,
@@ -39,6 +40,7 @@ _TAGS: dict[str, type[Any]] = {
     "lease": LeaseRecord,
     "config": Config,
     "done": Done,
+    "gone": Gone,
     "snapshot": Snapshot,
 }
 _TAG_OF = {kind: tag for tag, kind in _TAGS.items()}

@@ -14,6 +14,7 @@ C6  BEAT: renews every session with a report, if the counts fit; otherwise nobod
 C7  lease: KEEP when it does not raise, else GROW into the room
 C8  CONFIG, its acknowledgements, DONE
 C9  snapshot: nothing but BEATs until it is read back; then the log before it may be trimmed
+C11 GONE: an operator's word that a region is destroyed ends what it holds, once its session is over
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from global_sync.protocol.messages import (
     Beat,
     Config,
     Done,
+    Gone,
     Kind,
     LeaseRecord,
     Mark,
@@ -104,6 +106,8 @@ class LeaderSide(LeaderState):
             self._fold.book_config(record)
         elif isinstance(record, Done):
             self._fold.book_done(record)
+        elif isinstance(record, Gone):
+            self._fold.book_gone(record.region)
 
     def _on_snapshot(self, part: Snapshot, offset: int) -> None:
         whole = self._parts.add(part, offset)
@@ -131,6 +135,9 @@ class LeaderSide(LeaderState):
     def on_report(self, now_us: int, report: Report) -> list[Record]:
         """Take a region's report; what it makes necessary to append (a WELCOME, or nothing)."""
         if not self.active or not self._has_same_times(report):
+            return []
+        if report.region in self._ledger.gone:
+            self.heard_of_gone.add(report.region)
             return []
         if report.echo[0] == self.epoch:
             self._counts.raise_consent(report.region, report.echo[1])
@@ -475,6 +482,39 @@ class LeaderSide(LeaderState):
         )
         self._snapshot = Issued(tuple(parts), now_us)
         return list(parts)
+
+    # ---- C11
+
+    def gone(self, now_us: int, region: str) -> list[Record]:
+        """An operator says that ``region`` is destroyed for good.  Again until it has been read back.
+
+        Nothing while its session may live: who has been heard of lately is not gone.
+        """
+        if not self.active or self.snapping or region in self._fold.gone:
+            return []
+        if region in self._ledger.gone:
+            return self._say_gone_again(now_us, region)
+        session = self._ledger.current.get(region, 0)
+        if self._counts.alive(region, session, now_us):
+            return []
+        self._ledger.book_gone(region)
+        self._links.pop(region, None)
+        self._welcomes.pop(region, None)
+        for by_region in self._wants.values():
+            by_region.pop(region, None)
+        for key in self._ledger.keys:
+            self._waiting.pop((key, region), None)
+            self._changed.add(key)
+        record = Gone(self.epoch, region)
+        self._gone[region] = Issued((record,), now_us)
+        return [record]
+
+    def _say_gone_again(self, now_us: int, region: str) -> list[Record]:
+        issued = self._gone.get(region)
+        if issued is None or not self._due(issued, now_us):
+            return []
+        issued.issued_us = now_us
+        return list(issued.records)
 
 
 __all__ = ["LeaderSide", "Waiting"]

@@ -94,6 +94,9 @@ class LeaderState:
         self._config: Issued | None = None
         self._done: Issued | None = None
         self._welcomes: dict[str, Issued] = {}
+        self._gone: dict[str, Issued] = {}
+        self.heard_of_gone: set[str] = set()
+        """Regions that were said to be destroyed, and report all the same."""
         self._links: dict[str, Link] = {}
         self._wants: dict[str, dict[str, WantKnown]] = {}
         self._changed: set[str] = set()
@@ -116,7 +119,8 @@ class LeaderState:
     @property
     def regions(self) -> frozenset[str]:
         configured = (region for by_region in self._ledger.bases.values() for region in by_region)
-        return frozenset(self._known_regions | self._ledger.current.keys()) | frozenset(configured)
+        known = frozenset(self._known_regions | self._ledger.current.keys()) | frozenset(configured)
+        return known - self._ledger.gone
 
     @property
     def config_version(self) -> int:

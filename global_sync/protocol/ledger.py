@@ -68,7 +68,7 @@ KeyLedger = dict[str, list[Entry]]
 
 @dataclass(slots=True)
 class Ledger:
-    """``booked``: the largest base that a region may have in force, by domain and region."""
+    """``booked``: the largest base that a region may have in force, by domain and region.  ``gone``: destroyed."""
 
     sessions: dict[tuple[str, int], Session] = field(default_factory=dict)
     current: dict[str, int] = field(default_factory=dict)
@@ -78,12 +78,15 @@ class Ledger:
     done_version: int = 0
     booked: dict[str, dict[str, int]] = field(default_factory=dict)
     keys: dict[str, KeyLedger] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
 
     # ---- booking: what a record adds
 
     def book_welcome(self, record: Welcome) -> None:
         seq = (record.epoch, record.n)
         region, number = record.region, record.session
+        if region in self.gone:
+            return  # appends may swap
         self.current[region] = max(self.current.get(region, 0), number)
         self._know_agent(region, record.agent, number)
         for key in record.low:
@@ -95,6 +98,8 @@ class Ledger:
 
     def book_lease(self, record: LeaseRecord, issued_us: int = 0, grown: Seq | None = None) -> None:
         """A record whose session is not known yet counts as soon as the WELCOME is read (appends may swap)."""
+        if record.region in self.gone:
+            return
         ledger = self.open_key(record.key)
         seq = (record.epoch, record.n)
         entry = Entry(seq, record.value, record.session, issued_us=issued_us, grown=grown)
@@ -109,13 +114,24 @@ class Ledger:
             self.booked = self.booked_after_done()
             self.done_version = record.version
 
+    def book_gone(self, region: str) -> None:
+        """Nothing of the region counts any more, nor ever will."""
+        self.gone.add(region)
+        for name in [name for name in self.sessions if name[0] == region]:
+            del self.sessions[name]
+        for ledger in self.keys.values():
+            ledger.pop(region, None)
+        for by_region in self.booked.values():
+            if region in by_region:
+                by_region[region] = 0
+
     def booked_after_done(self) -> dict[str, dict[str, int]]:
         """B' = max(B, base of the newest CONFIG), by domain and region."""
         after = {domain: dict(by_region) for domain, by_region in self.booked.items()}
         for domain, by_region in self.bases.items():
             booked = after.setdefault(domain, {})
             for region, base in by_region.items():
-                booked[region] = max(base, booked.get(region, 0))
+                booked[region] = 0 if region in self.gone else max(base, booked.get(region, 0))
         return after
 
     def lower_booked(self, region: str) -> None:
@@ -172,6 +188,7 @@ class Ledger:
                 key: {region: [replace(entry) for entry in entries] for region, entries in ledger.items()}
                 for key, ledger in self.keys.items()
             },
+            gone=set(self.gone),
         )
 
     # ---- snapshots
@@ -196,6 +213,7 @@ class Ledger:
             booked={domain: dict(by_region) for domain, by_region in self.booked.items()},
             ledger=ledgers[0],
             times=times,
+            gone=tuple(sorted(self.gone)),
         )
         empty = replace(head, sessions=(), current={}, agents={}, bases={}, booked={})
         rest = [replace(empty, part=part, ledger=ledgers[part]) for part in range(1, len(ledgers))]
@@ -230,6 +248,7 @@ class Ledger:
                 }
                 for key, by_region in snapshot.ledger.items()
             },
+            gone=set(snapshot.gone),
         )
 
 

@@ -99,13 +99,24 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Gone:
+    """``region`` is destroyed, by an operator's word: what it held counts no more, its name is not used again.
+
+    Unsafe if it is not true: a region that lives on uses its base, which others may have by then.
+    """
+
+    epoch: int
+    region: str
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Part ``part`` of ``parts`` of the leader's ledger, verbatim; valid once every part has been read.
 
     Part 0 carries all but the keys: ``sessions`` alive as (region, number, seq of its WELCOME), ``current``
-    session by region, ``agents`` as region -> agent id -> session, configuration and booked bases.  Every part
-    carries ``ledger``: key -> region -> [(seq, value, session)].  ``number`` grows within an epoch: a snapshot
-    that is not newer than one already read is a repeat and void.
+    session by region, ``agents`` as region -> agent id -> session, configuration and booked bases, and the regions
+    that are ``gone``.  Every part carries ``ledger``: key -> region -> [(seq, value, session)].  ``number`` grows
+    within an epoch: a snapshot that is not newer than one already read is a repeat and void.
     """
 
     epoch: int
@@ -121,9 +132,10 @@ class Snapshot:
     booked: Bases
     ledger: Mapping[str, Mapping[str, tuple[tuple[Seq, int, int], ...]]]
     times: Times = ()
+    gone: tuple[str, ...] = ()
 
 
-Record = Mark | Beat | Welcome | LeaseRecord | Config | Done | Snapshot
+Record = Mark | Beat | Welcome | LeaseRecord | Config | Done | Gone | Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from global_sync.protocol.messages import (
     Beat,
     Config,
     Done,
+    Gone,
     Kind,
     LeaseRecord,
     Mark,
@@ -178,6 +179,18 @@ class RegionLog(RegionState):
         self._bases = {domain: self._next_bases.get(domain, 0) for domain in self._bases}
         self._stamp += 1
 
+    def _on_gone(self, gone: Gone) -> None:
+        """If that is this region, it was not true; then at least what still is in reach comes down to nothing."""
+        if gone.region != self.region:
+            return
+        self._bases = dict.fromkeys(self._bases, 0)
+        self._next_bases = dict.fromkeys(self._next_bases, 0)
+        self._stamp += 1
+        for key, entry in list(self._keys.items()):
+            self._set(key, entry.state.seq, 0)
+        for point in self._points.values():
+            point.base_version = 0  # to be written again
+
     # ---- receipts
 
     def _on_receipt(self, basis: int) -> None:
@@ -213,4 +226,5 @@ _HANDLERS: dict[type, Callable[[RegionLog, Any], None]] = {
     LeaseRecord: RegionLog._on_lease,
     Config: RegionLog._on_config,
     Done: RegionLog._on_done,
+    Gone: RegionLog._on_gone,
 }

@@ -13,7 +13,7 @@ from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.share import SHARE_UNITS
 
 from .cast import Cast
-from .plant import Clock, Copy, Node, Plant, Shard, ticks
+from .plant import Clock, Copy, Destroyed, Node, Plant, Shard, ticks
 
 KEYS = ("rl:{0}:shop/all:k0", "rl:{0}:shop/all:k1")
 K0, K1 = KEYS
@@ -186,6 +186,10 @@ class Hand:
         records = self.put((leader or self.leader).lease(self.now, key, f"r{i}", value))
         self.step(i, leader)
         return records
+
+    def destroy(self, i: int) -> None:
+        """Nothing of the region is left, and nothing of it is heard again."""
+        self.plants[i] = Destroyed(f"r{i}")
 
     # ---- time
 

@@ -18,7 +18,7 @@ def heal(world: World) -> list[str]:
     world.land([candidate.side.take_over(candidate.clock.read(world.true), world.name_for("nonce"))])
     world.read_log(candidate)
     world.newest_config += 1
-    even = bases_by_weight(dict.fromkeys(world.names, 1))
+    even = dict.fromkeys(world.names, 0) | bases_by_weight(dict.fromkeys(world.names_left(), 1))
     world.configs[world.newest_config] = dict.fromkeys(world.domains, even)
     end = world.true + 3 * (world.times.session_counted_us + world.times.consent_us)
     while world.true < end:
@@ -33,7 +33,7 @@ def heal(world: World) -> list[str]:
         problems.append("no DONE")
     if list(candidate.side.keys):
         problems.append(f"keys not forgotten: {sorted(candidate.side.keys)}")
-    left = {key for name in world.names for key in world.agents[name][0].side.shares()}
+    left = {key for name in world.names_left() for key in world.agents[name][0].side.shares()}
     if left:
         problems.append(f"keys not forgotten by agents: {sorted(left)}")
     if not _lends(world, candidate, even):
@@ -68,6 +68,8 @@ def _round(world: World, candidate: Candidate) -> None:
             world.agents[name] = [world.spawn(name)]
     world.quiet_round(candidate)
     now, side = candidate.clock.read(world.true), candidate.side
+    if world.destroyed:
+        world.land(side.gone(now, world.destroyed))
     if side.config_version < world.newest_config:
         world.land(side.configure(now, world.newest_config, world.configs[world.newest_config]))
     for key in list(side.keys):
@@ -77,12 +79,12 @@ def _round(world: World, candidate: Candidate) -> None:
 
 def _lends(world: World, candidate: Candidate, even: dict[str, int]) -> bool:
     key, now = world.keys[0], candidate.clock.read(world.true)
-    for name in world.names[1:]:
+    first, *others = world.names_left()
+    for name in others:
         world.land(candidate.side.lease(now, key, name, 0))
     for _ in range(2):
         world.quiet_round(candidate)
-    first = world.names[0]
     world.land(candidate.side.lease(candidate.clock.read(world.true), key, first, SHARE_UNITS))
     world.quiet_round(candidate)
     world.check()
-    return world.plants[0].share(world.true, key) > even[first]
+    return world.plant(first).share(world.true, key) > even[first]

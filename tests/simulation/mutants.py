@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from global_sync.protocol.counts import Bases, Counts
 from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.ledger import Ledger
-from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Record, Report
+from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Record, Report, Snapshot, Welcome
 from global_sync.protocol.points import Point, Rest
 from global_sync.protocol.region import RegionSide
 from global_sync.protocol.region_state import KeyHistory, KeyState
@@ -532,6 +532,60 @@ class no_gap(Enforcement):
     def __init__(self, times: ProtocolTimes) -> None:
         super().__init__(times)
         self._gap_us = 10**12
+
+
+# ---- what the ledger forgets
+
+
+@leader
+class gone_at_once(LeaderSide):
+    """An operator's word is taken though the region was heard of just now."""
+
+    def gone(self, now_us: int, region: str) -> list[Record]:
+        self._ledger.sessions.pop((region, self._ledger.current[region]), None)
+        return super().gone(now_us, region)
+
+
+@leader
+class gone_forgotten(LeaderSide):
+    def snapshot(self, now_us: int, max_keys_per_part: int = 1000) -> list[Record]:
+        parts = super().snapshot(now_us, max_keys_per_part)
+        return [replace(part, gone=()) for part in parts]  # type: ignore[call-arg]
+
+
+@leader
+class gone_swapped(LeaderSide):
+    """What was said to a region and lands after its end counts."""
+
+    def _follow(self, record: Record) -> None:
+        if isinstance(record, Welcome):
+            self._fold.gone.clear()
+        super()._follow(record)
+
+
+@leader
+class snap_first_part(LeaderSide):
+    def _on_snapshot(self, part: Snapshot, offset: int) -> None:
+        super()._on_snapshot(replace(part, parts=1), offset)
+
+
+@leader
+class snap_repeated(LeaderSide):
+    def _on_snapshot(self, part: Snapshot, offset: int) -> None:
+        self._parts._whole = self._parts._collecting = (0, 0) if part.part == 0 else self._parts._collecting
+        super()._on_snapshot(part, offset)
+
+
+@counts
+class forget_numbers(Counts):
+    """A key is forgotten also at a number that happens to be the base."""
+
+    def is_at_base(self, key: str) -> bool:
+        return all(
+            entry.value in (BASE, self.ledger.base("shop", name)) and (entry.acked or entry.implicit)
+            for name, entries in self.ledger.keys[key].items()
+            for entry in entries
+        )
 
 
 # ---- the whole system: buckets, nodes, libraries

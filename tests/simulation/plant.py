@@ -250,6 +250,22 @@ class Plant:
         return min((node.version for node in self.nodes), default=MILLION)
 
 
+class Destroyed(Plant):
+    """Nothing is left of the region."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, [], [])
+
+    def shares(self, true: int, keys: Sequence[str]) -> list[int]:
+        return [0 for _ in keys]
+
+    def share(self, true: int, key: str) -> int:
+        return 0
+
+    def share_later(self, true: int, after: int, key: str) -> int:
+        return 0
+
+
 def make_plant(
     name: str,
     times: ProtocolTimes,

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from global_sync.protocol.messages import Beat, Config, Done, LeaseRecord, Mark, Record, Report, Welcome
+from global_sync.protocol.messages import Beat, Config, Done, Gone, LeaseRecord, Mark, Record, Report, Welcome
 from regional_limiter.model.enforcement import BASE, Write, WriteReply
 from regional_limiter.model.share import SHARE_UNITS, bases_by_weight
 
 from .cast import Cast
-from .plant import Clock, Plant, make_plant, sums_of_shares, ticks
+from .plant import Clock, Destroyed, Plant, make_plant, sums_of_shares, ticks
 
 REAL = Cast()
 VALUES = (BASE, 0, 0, 500, 1000, 2000, 3000, 5000, 8000, 10_000)
@@ -105,6 +105,7 @@ class World:
             for name in self.names
         ]
         self.last_step: dict[tuple[str, int], int] = {}
+        self.destroyed = ""
         self.quiet_until = dict.fromkeys(self.names, 0)
         self.cuts: dict[tuple[str, str], int] = {}
         self.hub_down_until = 0
@@ -149,9 +150,10 @@ class World:
         self.newest_config += 1
         bases = {}
         for domain in self.domains:
-            weights = {name: random.choice([0, 1, 1, 2, 4]) for name in self.names}
+            names = self.names_left()
+            weights = {name: random.choice([0, 1, 1, 2, 4]) for name in names}
             if random.random() < 0.6 or not any(weights.values()):
-                weights = dict.fromkeys(self.names, 1)
+                weights = dict.fromkeys(names, 1)
             bases[domain] = bases_by_weight(weights)
         self.configs[self.newest_config] = bases
 
@@ -203,6 +205,12 @@ class World:
 
     def plant(self, name: str) -> Plant:
         return self.plants[self.names.index(name)]
+
+    def names_left(self) -> list[str]:
+        return [name for name in self.names if name != self.destroyed]
+
+    def any_plant(self) -> Plant:
+        return self.random.choice([plant for plant in self.plants if plant.shards])
 
     # ---- time and the log
 
@@ -428,7 +436,7 @@ class World:
         elif what < 0.88:
             out = side.rest(now, random.choice(self.keys))
         elif what < 0.90:
-            out = side.tend(now)
+            out = side.gone(now, self.destroyed) if self.destroyed and random.random() < 0.5 else side.tend(now)
         elif what < 0.92 and side.active:
             out = self.configure(side, now)
         elif what < 0.935:
@@ -473,7 +481,8 @@ class World:
             (0.88, self.candidate_dies),
             (0.92, self.freeze),
             (0.96, self.freeze_agent),
-            (1.01, self.more_shards),
+            (0.97, self.more_shards),
+            (1.01, self.region_destroyed),
         )
         self.counted["fault"] += 1
         act = next(act for below, act in table if x < below)
@@ -508,7 +517,7 @@ class World:
             self.spawn(name)
 
     def failover(self) -> None:
-        plant = self.random.choice(self.plants)
+        plant = self.any_plant()
         number = self.random.randrange(len(plant.shards))
         self.flip(plant, number)
         if self.random.random() < 0.6:
@@ -525,12 +534,12 @@ class World:
             self.counted["failover"] += 1
 
     def redis_restarts(self) -> None:
-        self.random.choice(self.random.choice(self.plants).shards).copy.lose()
+        self.random.choice(self.any_plant().shards).copy.lose()
         self.counted["lost variable"] += 1
 
     def clock_step(self) -> None:
         """One undetected step of at most G per shard and consent; a larger one back is caught while calls come."""
-        plant, gap = self.random.choice(self.plants), self.times.gap_us
+        plant, gap = self.any_plant(), self.times.gap_us
         number = self.random.randrange(len(plant.shards))
         shard = plant.shards[number]
         if self.true - self.last_step.get((plant.name, number), -(10**6)) <= self.times.consent_us + 100:
@@ -561,8 +570,17 @@ class World:
             agent = self.random.choice(self.agents[name])
             agent.paused_until = self.true + self.random.choice([200, 1500, 4000])
 
+    def region_destroyed(self) -> None:
+        """Nothing is left of it; an operator says so (see ``candidate_event``)."""
+        if len(self.names) > 2 and not self.destroyed:
+            name = self.destroyed = self.random.choice(self.names)
+            self.plants[self.names.index(name)] = Destroyed(name)
+            self.agents[name] = []
+            self.new_config()
+            self.counted["destroyed"] += 1
+
     def more_shards(self) -> None:
-        plant = self.random.choice(self.plants)
+        plant = self.any_plant()
         if len(plant.shards) < 3:
             plant.shards += make_plant(plant.name, self.times, self.random, 1, 0, self.cast.enforcement).shards
             self.counted["new shard"] += 1
@@ -609,7 +627,7 @@ class World:
                 if sum(shares) > SHARE_UNITS and not self.found.later:
                     self.found.later = (self.true, after, key, shares)
         for plant in self.plants:
-            base = max(node.bases.get(self.domains[0], 0) for node in plant.nodes)
+            base = max((node.bases.get(self.domains[0], 0) for node in plant.nodes), default=0)
             self.counted["lent"] += plant.share(self.true, self.hot[0]) > base > 0
 
     def check_evidence(self) -> None:
@@ -624,7 +642,7 @@ def _kind(record: Record) -> str:
         return str(record.kind)
     if isinstance(record, Beat):
         return "renewing beat" if record.renewals else "beat"
-    for kind in (Mark, Welcome, Config, Done):
+    for kind in (Mark, Welcome, Config, Done, Gone):
         if isinstance(record, kind):
             return kind.__name__.lower()
     return "snapshot part"
@@ -635,7 +653,7 @@ def _named(arguments: Iterable[Any]) -> str:
     return ", ".join(str(one) for one in arguments if isinstance(one, (str, int, Report, *_RECORDS)))
 
 
-_RECORDS = (Mark, Welcome, LeaseRecord, Beat, Config, Done)
+_RECORDS = (Mark, Welcome, LeaseRecord, Beat, Config, Done, Gone)
 
 
 def run(

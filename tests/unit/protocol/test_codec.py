@@ -20,6 +20,7 @@ from global_sync.protocol.messages import (
     Beat,
     Config,
     Done,
+    Gone,
     Kind,
     LeaseRecord,
     Mark,
@@ -66,6 +67,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         done_version=draw(counters),
         booked=draw(bases),
         ledger=draw(st.dictionaries(names, st.dictionaries(names, entries, max_size=2), max_size=3)),
+        gone=draw(st.lists(names, max_size=2).map(tuple)),
     )
 
 
@@ -84,6 +86,7 @@ records = st.one_of(
     leases(),
     st.builds(Config, counters, counters, bases),
     st.builds(Done, counters, counters),
+    st.builds(Gone, counters, names),
     snapshots(),
 )
 reports = st.builds(
