@@ -23,7 +23,9 @@ def plausible(record: Record, name: str) -> Record:
     """The same record in an epoch and region that are looked at."""
     changes = {"epoch": 1} if hasattr(record, "epoch") else {}
     if hasattr(record, "region"):
-        changes |= {"region": name, "session": record.session % 3}
+        changes |= {"region": name}
+    if hasattr(record, "session"):
+        changes |= {"session": record.session % 3}
     if hasattr(record, "agent"):
         changes |= {"agent": "me"}
     return replace(record, **changes)  # type: ignore[arg-type]
