@@ -30,7 +30,8 @@ class Denials:
 
     def __init__(self, keys_most: int = 10_000) -> None:
         self._keys_most = keys_most
-        self._denials: dict[str, _Denial] = {}
+        self.known: dict[str, _Denial] = {}
+        """By key; some of them may be over."""
 
     def remember(self, call: BucketCall, verdict: Verdict, asked_us: int) -> None:
         """``asked_us``: this machine's steady clock before the call."""
@@ -39,20 +40,18 @@ class Denials:
             return
         if call.algorithm is Algorithm.CONCURRENCY:
             return
-        if len(self._denials) >= self._keys_most:
-            self._denials.clear()
+        if len(self.known) >= self._keys_most:
+            self.known.clear()
         ends_us = asked_us + min(retry_after_ms * 1000, REMEMBERED_US)
-        self._denials[call.key] = _Denial(verdict, call.cost, asked_us, ends_us)
+        self.known[call.key] = _Denial(verdict, call.cost, asked_us, ends_us)
 
     def verdict(self, call: BucketCall, now_us: int) -> Verdict | None:
         """The denial that still holds for this call."""
-        if not self._denials:
-            return None
-        denial = self._denials.get(call.key)
+        denial = self.known.get(call.key)
         if denial is None or call.cost != denial.cost:
             return None
         if now_us >= denial.ends_us:
-            del self._denials[call.key]
+            del self.known[call.key]
             return None
         passed_ms = (now_us - denial.asked_us) // 1000
         then = denial.verdict
@@ -63,7 +62,7 @@ class Denials:
         )
 
     def forget(self, key: str) -> None:
-        self._denials.pop(key, None)
+        self.known.pop(key, None)
 
     def clear(self) -> None:
-        self._denials.clear()
+        self.known.clear()

@@ -88,7 +88,7 @@ def combine(verdicts: Sequence[RuleVerdict]) -> Answer:
     if not verdicts:
         return NO_RULE
     named = verdicts[0]
-    wait_ms, degraded = named.verdict.wait_ms, _is_degraded(named.verdict)
+    wait_ms, degraded = named.verdict.wait_ms, named.verdict.degraded or named.verdict.share_kind is _FLOOR
     if len(verdicts) > 1:
         wait_ms = max(item.verdict.wait_ms for item in verdicts)
         degraded = any(_is_degraded(item.verdict) for item in verdicts)

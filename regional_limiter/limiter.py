@@ -21,7 +21,6 @@ from typing import Any, Final, TypeVar
 
 from regional_limiter import engine
 from regional_limiter.algorithms.registry import ALGORITHMS
-from regional_limiter.algorithms.token_lease import may_lease as may_lease_from
 from regional_limiter.debts import RequestDebt
 from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback, Unanswered, shed
@@ -272,7 +271,10 @@ class Limiter:
 
         Raises InvalidCheck and RulesUnavailable, and then never calls ``done``.
         """
-        self._begin(check, check.cost, check.request_id, done)
+        asking: Asking | None = check.asking
+        if asking is None or asking.generation != self._planner.generation:
+            asking = self._asking(check, check.cost, check.request_id)
+        self._ask(asking, check.request_id, done)
 
     def submit_together(self, asked: Sequence[Asked], done: DoneTogether) -> None:
         """Several checks as one request (``together.py``): all are charged or none.  As :meth:`submit` otherwise.
@@ -288,7 +290,7 @@ class Limiter:
                 outcome = error
             done(outcome)
 
-        self._begin_plan(plan, plan.cost, None, "", told)
+        self._ask(self._asking_by(plan, plan.cost, None, ""), None, told)
 
     def knows(self, domain: str) -> bool:
         """Whether ``domain`` has rules in force here."""
@@ -444,48 +446,54 @@ class Limiter:
     # ---- a decision
 
     async def _decide(self, check: Check, cost: int, request_id: str | None) -> Answer:
-        return await settled(lambda done: self._begin(check, cost, request_id, done))
+        return await settled(lambda done: self._ask(self._asking(check, cost, request_id), request_id, done))
 
-    def _begin(self, check: Check, cost: int, request_id: str | None, done: Done) -> None:
-        self._begin_plan(self._planner.plan(check), cost, request_id, check.lease_id or "", done)
+    def _asking(self, check: Check, cost: int, request_id: str | None) -> Asking:
+        """What to ask for a check.  Kept with it if it would ask the same again."""
+        asking = self._asking_by(self._planner.plan(check), cost, request_id, check.lease_id or "")
+        if asking is asking.plan.asking and cost == check.cost and check.request_id is None:
+            object.__setattr__(check, "asking", asking)
+        return asking
 
-    def _begin_plan(self, plan: Plan, cost: int, request_id: str | None, lease_id: str, done: Done) -> None:
-        """Ask the store; :meth:`_combine` goes on when everything has been answered."""
-        if plan.shadows and cost > 0:
-            done = self._then_shadows(plan, cost, request_id, done)
-        if not plan.steps:
-            done(self._answer_without_store(plan, cost))
-            return
+    def _asking_by(self, plan: Plan, cost: int, request_id: str | None, lease_id: str) -> Asking:
+        """What to ask by a plan.  Kept with it, since most checks cost the same, unless it names who asks."""
         asking = plan.asking
         if asking is None or asking.cost != cost or request_id is not None:
             holder = lease_id or request_id or secrets.token_hex(16) if cost and plan.has_holders else ""
-            asking = self._prepare(plan, cost, request_id, holder)
-        calls = asking.calls
-        asked_us = monotonic_ns() // 1000
-        if asking.may_lease and (leased := self._token_leases.spend(calls, asked_us)) is not None:
-            done(self._answer(plan, cost, calls, leased))
+            calls = plan.calls(cost, holder)
+            prepared = [
+                self._calls.prepare([calls[place] for place in group], plan.request_id_of(group, request_id))
+                for group in plan.groups
+            ]
+            asking = Asking(plan, cost, calls, prepared, request_id)
+            if request_id is None and plan.may_be_asked_again:
+                plan.asking = asking
+        return asking
+
+    def _ask(self, asking: Asking, request_id: str | None, done: Done) -> None:
+        """Answer, or ask the store; :meth:`_combine` goes on when everything has been answered."""
+        plan, calls = asking.plan, asking.calls
+        if plan.shadows and asking.cost > 0:
+            done = self._then_shadows(plan, asking.cost, request_id, done)
+        if not calls:
+            done(self._answer_without_store(plan, asking.cost))
             return
-        # Only where one rule decides alone: of several, each has to say how long its own wait is.
-        alone = cost > 0 and request_id is None and len(calls) == 1
-        if alone and (denial := self._denials.verdict(calls[0], asked_us)) is not None:
-            done(self._answer(plan, cost, calls, [denial]))
+        asked_us = monotonic_ns() // 1000
+        leases = self._token_leases
+        if asking.may_lease and leases.table.holds and (leased := leases.spend(calls, asked_us)) is not None:
+            done(self._answer(asking, leased))
+            return
+        denials = self._denials
+        if asking.alone and denials.known and (denial := denials.verdict(calls[0], asked_us)) is not None:
+            done(self._answer(asking, [denial]))
             return
         if plan.may_be_shed and any(map(self._calls.is_crowded, asking.prepared)):
             self._count_degraded("shed")
             told = [shed(call, step.rule.shed) for call, step in zip(calls, plan.steps, strict=True)]
-            done(self._answer(plan, cost, calls, told))
+            done(self._answer(asking, told))
             return
-
-        def finish(outcomes: Sequence[Outcome]) -> None:
-            # An error that nobody foresaw is handed on: never an allow.
-            try:
-                answer: Answer | Exception = self._combine(plan, asking, outcomes, request_id, asked_us, alone)
-            except Exception as error:
-                answer = error
-            done(answer)
-
         if len(asking.prepared) == 1:
-            self._ask(asking.prepared[0], lambda outcome: finish((outcome,)))
+            self._submit(asking.prepared[0], partial(self._decided_by_one, asking, request_id, asked_us, done))
             return
         left = len(asking.prepared)
         outcomes: list[Outcome] = [_UNANSWERED] * left
@@ -495,10 +503,40 @@ class Limiter:
             outcomes[place] = outcome
             left -= 1
             if not left:
-                finish(outcomes)
+                self._decided(asking, outcomes, request_id, asked_us, done)
 
         for place, prepared in enumerate(asking.prepared):
-            self._ask(prepared, partial(one_decided, place))
+            self._submit(prepared, partial(one_decided, place))
+
+    def _submit(self, prepared: Any, decided: Decided) -> None:
+        try:
+            self._calls.submit(prepared, decided)
+        except Exception as error:
+            decided(error)
+
+    def _decided_by_one(
+        self, asking: Asking, request_id: str | None, asked_us: int, done: Done, outcome: Outcome
+    ) -> None:
+        """The one call of a check has been answered: nearly always all that there is to combine."""
+        if not (asking.is_plain and isinstance(outcome, list)):
+            self._decided(asking, (outcome,), request_id, asked_us, done)
+            return
+        try:
+            answer: Answer | Exception = self._noted(asking, outcome, asked_us, degraded=False)
+        except Exception as error:
+            answer = error
+        done(answer)
+
+    def _decided(
+        self, asking: Asking, outcomes: Sequence[Outcome], request_id: str | None, asked_us: int, done: Done
+    ) -> None:
+        """All calls of a check have been answered."""
+        # An error that nobody foresaw is handed on: never an allow.
+        try:
+            answer: Answer | Exception = self._combine(asking, outcomes, request_id, asked_us)
+        except Exception as error:
+            answer = error
+        done(answer)
 
     def _then_shadows(self, plan: Plan, cost: int, request_id: str | None, done: Done) -> Done:
         def answered(answer: Answer | Exception) -> None:
@@ -508,49 +546,25 @@ class Limiter:
 
         return answered
 
-    def _prepare(self, plan: Plan, cost: int, request_id: str | None, holder: str) -> Asking:
-        calls = plan.calls(cost, holder)
-        prepare = self._calls.prepare
-        prepared = [
-            prepare([calls[place] for place in group], plan.request_id_of(group, request_id))
-            for group in plan.groups
-        ]
-        # Never for a request that may come again: its answer is the store's to remember.
-        may_lease = request_id is None and all(call.cost > 0 and may_lease_from(call) for call in calls)
-        asking = Asking(cost, calls, prepared, may_lease)
-        if request_id is None and plan.may_be_asked_again:
-            plan.asking = asking
-        return asking
-
-    def _ask(self, prepared: Any, decided: Decided) -> None:
-        try:
-            self._calls.submit(prepared, decided)
-        except Exception as error:
-            decided(error)
-
     def _combine(
-        self,
-        plan: Plan,
-        asking: Asking,
-        outcomes: Sequence[Outcome],
-        request_id: str | None,
-        asked_us: int,
-        alone: bool,
+        self, asking: Asking, outcomes: Sequence[Outcome], request_id: str | None, asked_us: int
     ) -> Answer:
-        cost, calls = asking.cost, asking.calls
-        complete: list[Verdict]
+        plan, calls = asking.plan, asking.calls
         only = outcomes[0]
         if len(outcomes) == 1 and isinstance(only, list) and not plan.is_adaptive:
-            complete = only
-        else:
-            complete = self._complete(plan, cost, calls, outcomes, request_id, asked_us)
+            return self._noted(asking, only, asked_us, degraded=False)
+        verdicts = self._complete(plan, asking.cost, calls, outcomes, request_id, asked_us)
+        return self._noted(asking, verdicts, asked_us, degraded=any(verdict.degraded for verdict in verdicts))
+
+    def _noted(self, asking: Asking, verdicts: list[Verdict], asked_us: int, *, degraded: bool) -> Answer:
+        """Remember of the verdicts what decides later checks, and answer."""
         # A limit that was raised while the store was asked must not meet the denial, or the lease, of the old one.
-        if plan.generation == self._planner.generation:
-            if alone and not complete[0].allowed:
-                self._denials.remember(calls[0], complete[0], asked_us)
-            if asking.may_lease and not any(verdict.degraded for verdict in complete):
-                self._token_leases.note(calls, complete)
-        return self._answer(plan, cost, calls, complete)
+        if asking.generation == self._planner.generation:
+            if asking.alone and not verdicts[0].allowed:
+                self._denials.remember(asking.calls[0], verdicts[0], asked_us)
+            if asking.may_lease and not degraded:
+                self._token_leases.note(asking.calls, verdicts)
+        return self._answer(asking, verdicts)
 
     def _complete(
         self,
@@ -607,16 +621,17 @@ class Limiter:
                 self._rule_totals.add(blocked.name, allowed=False, cost=blocked.cost_of(cost), degraded=False)
         return plan.answer_without_store()
 
-    def _answer(self, plan: Plan, cost: int, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> Answer:
+    def _answer(self, asking: Asking, verdicts: Sequence[Verdict]) -> Answer:
+        plan, cost = asking.plan, asking.cost
         if plan.has_variants:
-            return self._answer_with_variants(plan, cost, calls, softened(plan.steps, verdicts))
+            return self._answer_with_variants(plan, cost, asking.calls, softened(plan.steps, verdicts))
         answer = self._told(plan, verdicts)
         if cost > 0:
-            self._count(plan.steps, calls, verdicts, answer.allowed)
+            self._count(plan.steps, asking.calls, verdicts, answer.allowed)
             if answer.allowed and plan.unlimited:
                 self._count_unlimited(plan, cost)
             if answer.allowed and plan.has_holders:
-                answer = _with_lease(answer, calls)
+                answer = _with_lease(answer, asking.calls)
         return answer
 
     def _told(self, plan: Plan, verdicts: Sequence[Verdict]) -> Answer:

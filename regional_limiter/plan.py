@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import count
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 from regional_limiter import engine
 from regional_limiter.algorithms.registry import ALGORITHMS
+from regional_limiter.algorithms.token_lease import may_lease
 from regional_limiter.model.decision import COST_MOST, VALUE_BYTES_MOST, Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key, tag_of
@@ -32,6 +34,8 @@ PLAN_BYTES = 700
 ID_BYTES_MOST = 128
 """Of a request's id, and of a lease's."""
 DOMAIN_EXPECTED = grammar.NAME_EXPECTED
+
+_GENERATIONS = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +174,30 @@ def _sharing(rule: Rule) -> Sharing:
     return Sharing.ADAPTIVE if rule.distribution is Distribution.ADAPTIVE else Sharing.STATIC
 
 
-class Asking(NamedTuple):
-    """What is asked of the store for ``cost``.  ``prepared``: by group, as the store prepares it.  ``may_lease``:
-    token leases may decide it."""
+class Asking:
+    """What is asked of the store for ``cost``, and all that is known of it beforehand.
 
-    cost: int
-    calls: list[BucketCall]
-    prepared: list[Any]
-    may_lease: bool
+    ``prepared``: by group, as the store prepares it.  ``may_lease``: token leases may decide it.  ``alone``: one
+    rule decides, and what it denies may be remembered.  ``is_plain``: the verdicts of one call of the store are
+    all that there is to it.  ``generation``: of its plan.
+    """
+
+    __slots__ = ("alone", "calls", "cost", "generation", "is_plain", "may_lease", "plan", "prepared")
+
+    def __init__(
+        self, plan: Plan, cost: int, calls: list[BucketCall], prepared: list[Any], request_id: str | None
+    ) -> None:
+        self.plan = plan
+        self.generation = plan.generation
+        self.cost = cost
+        self.calls = calls
+        self.prepared = prepared
+        charges = cost > 0 and request_id is None and bool(calls)
+        # Never for a request that may come again: its answer is the store's to remember.
+        self.may_lease = charges and all(call.cost > 0 and may_lease(call) for call in calls)
+        # Of several rules, each has to say how long its own wait is.
+        self.alone = charges and len(calls) == 1
+        self.is_plain = charges and len(prepared) == 1 and plan.is_plain
 
 
 class Plan:
@@ -189,7 +209,7 @@ class Plan:
     asks who takes.  ``asking``: what was asked by it last, since most checks cost the same; not if it ages or names
     who asks (``may_be_asked_again``).  ``may_be_shed``: all rules that it meets are of low priority, those without
     a limit too.  ``shadows``: the steps of rules that only count what they would do; they are among no others.
-    ``has_variants``: a rule of it is soft, or met in its canary.
+    ``has_variants``: a rule of it is soft, or met in its canary.  ``is_plain``: none of all this.
     """
 
     __slots__ = (
@@ -203,6 +223,7 @@ class Plan:
         "has_holders",
         "has_variants",
         "is_adaptive",
+        "is_plain",
         "may_be_asked_again",
         "may_be_shed",
         "measures",
@@ -230,6 +251,8 @@ class Plan:
         self.is_adaptive = any(step.sharing is Sharing.ADAPTIVE for step in steps)
         self.asking: Asking | None = None
         self.has_holders = any(step.has_holders for step in steps)
+        more = self.is_adaptive or self.has_holders or self.has_variants
+        self.is_plain = bool(steps) and not (more or self.shadows or self.unlimited)
         self.may_be_asked_again = not (self.has_holders or any(step.rule.calendar for step in steps))
         self.may_be_shed = all(step.rule.priority is Priority.LOW for step in met)
         self.groups = _groups(steps) if steps else []
@@ -315,8 +338,9 @@ class Planner:
         self._refused: Mapping[str, str] = {}
         self._base_version = 0
         self._bases: Mapping[str, int] = {}
-        self.generation = 0
-        """Grows with every change of rules or bases: a plan of another generation is out of date."""
+        self.generation = next(_GENERATIONS)
+        """Another with every change of rules or bases, and no other planner's: a plan of another generation is out
+        of date, or somebody else's."""
 
     def use(
         self,
@@ -332,7 +356,7 @@ class Planner:
         self._refused = refused
         self._domains, self._base_version, self._bases = domains, base_version, bases
         self._plans, self._bytes = {}, 0
-        self.generation += 1
+        self.generation = next(_GENERATIONS)
 
     def plan(self, check: Check) -> Plan:
         """Raises InvalidCheck, and RulesUnavailable when the domain has rules, none of which could be taken."""

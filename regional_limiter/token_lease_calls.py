@@ -54,9 +54,10 @@ class TokenLeaseCalls:
     def note(self, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> None:
         """The store has decided a check, every rule of which may be leased from."""
         now_us = monotonic_ns() // 1000
+        table = self.table
         for call, verdict in zip(calls, verdicts, strict=True):
-            self.table.note(call, verdict, now_us)
-        if self.table.due:
+            table.note(call, verdict, now_us)
+        if table.due:
             self._call()
 
     def clear(self) -> None:

@@ -120,9 +120,11 @@ class TokenLeaseTable:
     def __init__(self, leases_most: int = 1000, keys_most: int = 5000) -> None:
         self._leases_most = leases_most
         self._keys_most = keys_most
-        self._held: dict[str, _Held] = {}
+        self.holds: dict[str, _Held] = {}
+        """The leases that are here, by key."""
         self._asking: set[str] = set()
-        self._due: list[Ask] = []
+        self.due: list[Ask] = []
+        """The calls that are to be made."""
         self._window: dict[str, list[int]] = {}  # key -> checks, cost
         self._window_ends_us = 0
         self._not_before: dict[str, int] = {}
@@ -131,18 +133,13 @@ class TokenLeaseTable:
 
     # ---- a check
 
-    @property
-    def holds(self) -> bool:
-        """Whether there is any lease here."""
-        return bool(self._held)
-
     def spend(self, calls: Sequence[BucketCall], now_us: int) -> list[Verdict] | None:
         """Decide a check here: every rule's bucket has a lease that holds the cost.  None: ask the store."""
         if len(calls) == 1:
             lease = self.take(calls[0], now_us)
             return None if lease is None else [lease.verdict(now_us)]
         for call in calls:
-            held = self._held.get(call.key)
+            held = self.holds.get(call.key)
             if held is None or held.unspent < call.cost or now_us >= held.ends_us:
                 return None
         leases = [self.take(call, now_us) for call in calls]
@@ -150,7 +147,7 @@ class TokenLeaseTable:
 
     def take(self, call: BucketCall, now_us: int) -> _Held | None:
         """The decision for one bucket: the lease that the cost was taken from."""
-        lease = self._held.get(call.key)
+        lease = self.holds.get(call.key)
         if lease is None:
             return None
         unspent = lease.unspent - call.cost
@@ -170,9 +167,9 @@ class TokenLeaseTable:
         if now_us >= self._window_ends_us:
             self._next_window(now_us)
         if not verdict.allowed:
-            if key in self._held:
+            if key in self.holds:
                 # Somebody needs more than is left, and some of it lies here.
-                self._bring_back(self._held[key], 0)
+                self._bring_back(self.holds[key], 0)
             return
         row = self._window.get(key)
         if row is None:
@@ -183,14 +180,14 @@ class TokenLeaseTable:
         row[1] += call.cost
         if row[0] >= CHECKS_LEAST and self._earns(call, verdict, row, now_us):
             self._asking.add(key)
-            self._due.append(Ask(call, row[1], (), self._generation))
+            self.due.append(Ask(call, row[1], (), self._generation))
 
     def _earns(self, call: BucketCall, verdict: Verdict, row: list[int], now_us: int) -> bool:
         key = call.key
         return (
-            key not in self._held
+            key not in self.holds
             and key not in self._asking
-            and len(self._held) + len(self._asking) < self._leases_most
+            and len(self.holds) + len(self._asking) < self._leases_most
             and now_us >= self._not_before.get(key, 0)
             and spares(call, verdict.share, verdict.share_kind)
             # A lease for a few checks costs more calls than it saves.
@@ -207,7 +204,7 @@ class TokenLeaseTable:
 
     def sweep(self, now_us: int) -> None:
         """Every some 10 ms while there are leases: what is idle, or near its end, is to be brought back."""
-        for held in list(self._held.values()):
+        for held in list(self.holds.values()):
             if held.unspent != held.seen_unspent:
                 held.seen_unspent, held.seen_us = held.unspent, now_us
             if now_us >= held.renew_at_us:
@@ -216,24 +213,19 @@ class TokenLeaseTable:
                 self._bring_back(held, 0)
 
     @property
-    def due(self) -> bool:
-        """Whether there is a call to make."""
-        return bool(self._due)
-
-    @property
     def busy(self) -> bool:
         """Whether there are leases, or will be."""
-        return bool(self._held or self._asking)
+        return bool(self.holds or self._asking)
 
     def asks(self) -> list[Ask]:
         """The calls that are due, each once."""
-        due, self._due = self._due, []
+        due, self.due = self.due, []
         return due
 
     def _bring_back(self, held: _Held, want: int) -> None:
-        del self._held[held.call.key]
+        del self.holds[held.call.key]
         self._asking.add(held.call.key)
-        self._due.append(Ask(held.call, want, held.back(), self._generation))
+        self.due.append(Ask(held.call, want, held.back(), self._generation))
 
     def granted(self, ask: Ask, lease: TokenLease, asked_us: int, now_us: int) -> None:
         """The answer to ``ask``, which was sent at ``asked_us``."""
@@ -244,7 +236,7 @@ class TokenLeaseTable:
         if ask.want and not lease.tokens:
             self._not_before[ask.call.key] = now_us + WINDOW_US
         if lease.tokens and ask.generation == self._generation and now_us < asked_us + lease.ends_in_us:
-            self._held[ask.call.key] = _Held(ask.call, lease, asked_us, now_us)
+            self.holds[ask.call.key] = _Held(ask.call, lease, asked_us, now_us)
         else:
             self._lost += lease.tokens
 
@@ -263,21 +255,21 @@ class TokenLeaseTable:
     def clear(self) -> None:
         """The rules changed: what was leased under the old ones is not spent any more."""
         self._generation += 1
-        self._lost += sum(held.unspent for held in self._held.values())
-        self._lost += sum(back.unspent for ask in self._due for back in ask.returned)
-        self._held, self._due, self._window, self._asking, self._not_before = {}, [], {}, set(), {}
+        self._lost += sum(held.unspent for held in self.holds.values())
+        self._lost += sum(back.unspent for ask in self.due for back in ask.returned)
+        self.holds, self.due, self._window, self._asking, self._not_before = {}, [], {}, set(), {}
 
     def bring_all_back(self) -> list[Ask]:
         """The node stops: everything it holds."""
-        for held in list(self._held.values()):
+        for held in list(self.holds.values()):
             self._bring_back(held, 0)
         return self.asks()
 
     def share_of(self, key: str, now_us: int) -> int | None:
         """Under which share the tokens of ``key`` that may still be spent here were given; None: there are none."""
-        held = self._held.get(key)
+        held = self.holds.get(key)
         return held.share if held is not None and held.unspent and now_us < held.ends_us else None
 
     def counts(self) -> LeaseCounts:
-        out = sum(held.unspent for held in self._held.values())
+        out = sum(held.unspent for held in self.holds.values())
         return LeaseCounts(out, self._taken, self._returned, self._lost)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from enum import IntEnum, StrEnum
+from typing import Any
 
 from regional_limiter.model.value import value
 
@@ -38,6 +39,7 @@ class Check:
     """A question: may this happen now?  ``attributes`` holds client_key and resource too.
 
     ``lease_id``: under which name slots are taken; None: the request's id, or a new one.
+    ``asking`` is what whoever was asked made of it, to be asked again: no part of the question.
     """
 
     domain: str
@@ -45,6 +47,7 @@ class Check:
     cost: int = 1
     request_id: str | None = None
     lease_id: str | None = None
+    asking: Any = field(default=None, init=False, compare=False, repr=False)
 
 
 @value

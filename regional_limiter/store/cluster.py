@@ -12,8 +12,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from regional_limiter.model.errors import OtherWindows, StoreUnavailable
 from regional_limiter.store.base import CROWDED_FROM
@@ -37,6 +38,23 @@ _T = TypeVar("_T")
 
 Load = Callable[[str, float], Awaitable[None]]
 """Load the function library at an address within so many seconds."""
+
+
+class CallKind(NamedTuple, Generic[_T]):
+    """What many calls have in common: who reads their replies, and the deadlines of :meth:`Cluster.call`."""
+
+    decode: Callable[[Any], _T]
+    attempt_s: float
+    whole_s: float
+    load: Load
+
+
+class _Way(NamedTuple):
+    """Where the calls for a slot go."""
+
+    address: str
+    server: Server
+    breaker: Breaker
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +87,8 @@ class Cluster:
         self._logged_at: dict[str, float] = {}
         self._topology = NOTHING_KNOWN
         self._owners: list[str] = list(NOTHING_KNOWN.owners)
+        self._ways: dict[int, _Way] = {}
+        """By hash slot; found when first needed, and again when anything of it changes."""
         self._known = asyncio.Event()
         self._wanted = asyncio.Event()
         self._refresher: asyncio.Task[None] | None = None
@@ -92,6 +112,7 @@ class Cluster:
             await asyncio.gather(self._refresher, return_exceptions=True)
         await asyncio.gather(*(server.close() for server in self._servers.values()))
         self._servers.clear()
+        self._ways.clear()
 
     # ---- what is known
 
@@ -186,55 +207,74 @@ class Cluster:
         self,
         command: bytes,
         hash_slot: int,
-        decode: Callable[[Any], _T],
+        kind: CallKind[_T],
         done: Callable[[_T | Exception], None],
-        attempt_s: float,
-        whole_s: float,
-        load: Load,
     ) -> None:
         """:meth:`call` by callback: ``done`` gets the decoded reply, or an exception.
 
         One that was foreseen is StoreUnavailable.  ``done`` may be called before this returns.  There is no task
         and no future on the way while the slot's owner is known and answers.
         """
-        address = self._owners[hash_slot]
-        server = self._servers.get(address)
-        if server is None or not self._known.is_set():
+        way = self._ways.get(hash_slot) or self._way(hash_slot)
+        if way is None:
             if len(self._finishing) >= self._options.connection.in_flight_max:
                 done(StoreUnavailable("queue_full", may_have_run=False))
                 return
+            _, attempt_s, whole_s, load = kind
             call = self.call(command, hash_slot=hash_slot, attempt_s=attempt_s, whole_s=whole_s, load=load)
-            self._finish(call, decode, done)
+            self._finish(call, kind.decode, done)
             return
+        address, server, breaker = way
         started = monotonic()
-        breaker = self._breakers.get(address) or self.breaker(address)
-        if not breaker.admits(started):
+        if breaker.is_open and not breaker.admits(started):
             done(_silent(StoreUnavailable("breaker_open", may_have_run=False), address, breaker, started))
             return
-
-        def answered(reply: object) -> None:
-            if isinstance(reply, StoreUnavailable):
-                breaker.failed(started, monotonic())
-                done(_silent(reply, address, breaker, started))
-                return
-            breaker.succeeded()
-            if self._strikes:
-                self._strikes.pop(address, None)
-            if isinstance(reply, ReplyError):
-                end = started + whole_s
-                call = self._follow(reply, address, command, hash_slot, attempt_s, end, load, True)
-                self._finish(call, decode, done)
-                return
-            try:
-                outcome: _T | Exception = decode(reply)
-            except Exception as error:
-                outcome = error
-            done(outcome)
-
+        answered = partial(self._answered, way, started, command, hash_slot, kind, done)
         try:
-            server.submit(command, started + attempt_s, answered)
+            server.submit(command, started + kind.attempt_s, answered)
         except StoreUnavailable as error:
             done(_silent(error, address, breaker, started))
+
+    def _way(self, hash_slot: int) -> _Way | None:
+        """Where calls for ``hash_slot`` go, None while that is not known."""
+        address = self._owners[hash_slot]
+        server = self._servers.get(address)
+        if server is None or not self._known.is_set():
+            return None
+        way = self._ways[hash_slot] = _Way(address, server, self.breaker(address))
+        return way
+
+    def _answered(
+        self,
+        way: _Way,
+        started: float,
+        command: bytes,
+        hash_slot: int,
+        kind: CallKind[_T],
+        done: Callable[[_T | Exception], None],
+        reply: object,
+    ) -> None:
+        """What came of a call that was submitted."""
+        breaker = way.breaker
+        if isinstance(reply, StoreUnavailable):
+            breaker.failed(started, monotonic())
+            done(_silent(reply, way.address, breaker, started))
+            return
+        if not breaker.calm:
+            breaker.succeeded()
+        if self._strikes:
+            self._strikes.pop(way.address, None)
+        if isinstance(reply, ReplyError):
+            _, attempt_s, whole_s, load = kind
+            end = started + whole_s
+            call = self._follow(reply, way.address, command, hash_slot, attempt_s, end, load, True)
+            self._finish(call, kind.decode, done)
+            return
+        try:
+            outcome: _T | Exception = kind.decode(reply)
+        except Exception as error:
+            outcome = error
+        done(outcome)
 
     def _finish(
         self, call: Coroutine[Any, Any, object], decode: Callable[[Any], _T], done: Callable[[_T | Exception], None]
@@ -313,6 +353,7 @@ class Cluster:
         address = f"{host or asked.rpartition(':')[0]}:{port}"
         if moved:
             self._owners[int(slot_text)] = address
+            self._ways.pop(int(slot_text), None)
             self.want_refresh()
         if not await self.server(address).ready(max(0.0, left_s)):
             raise StoreUnavailable("disconnected", may_have_run=False)
@@ -415,6 +456,7 @@ class Cluster:
                 self.breaker(address).reset()
         self._topology = topology
         self._owners = list(topology.owners)
+        self._ways = {}
         self._known.set()
         for address in topology.servers:
             self.server(address)

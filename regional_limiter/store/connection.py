@@ -86,23 +86,24 @@ class _Wire(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._looked_again = False
+        self._is_over = False
         self.lost = asyncio.Event()
 
     # ---- calls
 
     def submit(self, command: bytes, deadline: float, done: Done, *, asking: bool = False) -> None:
-        if self.lost.is_set():
+        if self._is_over:
             raise StoreUnavailable("disconnected", may_have_run=False)
-        waiting = self._waiting
+        waiting, unsent = self._waiting, self._unsent
         if len(waiting) >= self._in_flight_max:
             raise StoreUnavailable("queue_full", may_have_run=False)
-        if not self._unsent and self._writable:
+        if not unsent and self._writable:
             self._loop.call_soon(self._flush)
         if asking:
             waiting.append((None, deadline))
-            self._unsent.append(_ASKING)
+            unsent.append(_ASKING)
         waiting.append((done, deadline))
-        self._unsent.append(command)
+        unsent.append(command)
         if deadline < self._timer_at:
             self._arm(deadline)
 
@@ -128,11 +129,12 @@ class _Wire(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        reader, waiting = self._reader, self._waiting
+        reader = self._reader
+        next_reply, next_waiting = reader.gets, self._waiting.popleft
         try:
             reader.feed(data)
-            while (reply := reader.gets()) is not _NOT_YET:
-                done, _ = waiting.popleft()
+            while (reply := next_reply()) is not _NOT_YET:
+                done, _ = next_waiting()
                 if done is not None:
                     try:
                         done(reply)
@@ -155,8 +157,9 @@ class _Wire(asyncio.Protocol):
 
     def drop(self, cause: str) -> None:
         """End the connection; whatever waits fails with ``cause``."""
-        if self.lost.is_set():
+        if self._is_over:
             return
+        self._is_over = True
         self.lost.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -219,7 +222,8 @@ class Server:
         self.address = address
         self._options = options
         self._on_down = on_down
-        self._wire: _Wire | None = None
+        self.wire: _Wire | None = None
+        """The connection, None while there is none."""
         self._keeper: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self._down_since: float | None = None
@@ -227,15 +231,15 @@ class Server:
     @property
     def long_down(self) -> bool:
         """Whether it has been tried and has not answered for a second: not worth waiting for."""
-        return self._wire is None and self._down_since is not None and monotonic() - self._down_since > 1.0
+        return self.wire is None and self._down_since is not None and monotonic() - self._down_since > 1.0
 
     @property
     def connected(self) -> bool:
-        return self._wire is not None
+        return self.wire is not None
 
     @property
     def in_flight(self) -> int:
-        return 0 if self._wire is None else self._wire.in_flight
+        return 0 if self.wire is None else self.wire.in_flight
 
     @property
     def crowded(self) -> bool:
@@ -248,14 +252,14 @@ class Server:
         An error reply is a result (a ReplyError).  Raises StoreUnavailable at once when there is no connection
         or the queue is full; the future fails with StoreUnavailable when the connection ends.
         """
-        wire = self._wire
+        wire = self.wire
         if wire is None:
             raise StoreUnavailable("disconnected", may_have_run=False)
         return wire.call(command, timeout_s, asking=asking)
 
     def submit(self, command: bytes, deadline: float, done: Done) -> None:
         """:meth:`call` by callback, until ``deadline`` of ``monotonic()``.  Raises as :meth:`call` does at once."""
-        wire = self._wire
+        wire = self.wire
         if wire is None:
             raise StoreUnavailable("disconnected", may_have_run=False)
         wire.submit(command, deadline, done)
@@ -267,7 +271,7 @@ class Server:
 
     async def ready(self, timeout_s: float) -> bool:
         """Wait for a connection, at most ``timeout_s``."""
-        if self._wire is not None:
+        if self.wire is not None:
             return True
         self.start()
         try:
@@ -282,8 +286,8 @@ class Server:
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()
-        if self._wire is not None:
-            self._wire.drop("closed")
+        if self.wire is not None:
+            self.wire.drop("closed")
         if keeper is not None:
             await asyncio.gather(keeper, return_exceptions=True)
 
@@ -299,7 +303,7 @@ class Server:
                 delay_s = min(delay_s * 2, self._options.backoff_most_s)
                 continue
             delay_s = self._options.backoff_first_s
-            self._wire, self._down_since = wire, None
+            self.wire, self._down_since = wire, None
             self._up.set()
             if wire.lost.is_set():
                 self._ended(wire, "disconnected")
@@ -307,8 +311,8 @@ class Server:
 
     def _ended(self, wire: _Wire, cause: str) -> None:
         """A connection is no more: from this moment calls fail at once."""
-        if wire is self._wire:
-            self._wire = None
+        if wire is self.wire:
+            self.wire = None
             self._up.clear()
             if self._on_down is not None:
                 self._on_down(self.address, cause)

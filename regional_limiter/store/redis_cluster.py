@@ -30,7 +30,7 @@ from regional_limiter.store.base import (
     TokenLease,
     TouchReply,
 )
-from regional_limiter.store.cluster import Cluster, ClusterOptions
+from regional_limiter.store.cluster import CallKind, Cluster, ClusterOptions
 from regional_limiter.store.connection import ReplyError, pack
 from regional_limiter.store.library import Encoded, Reply, build_library
 from regional_limiter.store.topology import hash_slot_of, primaries_in
@@ -86,6 +86,7 @@ class RedisClusterStore:
         self._attempt_s = options.deadline_ms / 1000
         self._whole_s = max(options.deadline_ms, options.whole_deadline_ms) / 1000
         self._calm_s = options.calm_deadline_ms / 1000
+        self._checks = CallKind(wire.decode_check, self._attempt_s, self._whole_s, self._load)
         self._library = build_library(times)
         self._load_command = pack("FUNCTION", "LOAD", self._library.text)
         self._loading: dict[str, asyncio.Task[None]] = {}
@@ -115,7 +116,7 @@ class RedisClusterStore:
         command, hash_slot, calls, _ = prepared
         if calls:
             done = self._with_its_windows(prepared, done)
-        self.cluster.submit(command, hash_slot, wire.decode_check, done, self._attempt_s, self._whole_s, self._load)
+        self.cluster.submit(command, hash_slot, self._checks, done)
 
     def _with_its_windows(self, prepared: Prepared, done: Decided) -> Decided:
         """The store's clock counts: asked once more, with windows around it, if ours are not.  Nothing has run."""
@@ -127,15 +128,8 @@ class RedisClusterStore:
                 return
             command = self._packed("check", wire.encode_check(prepared.calls, prepared.request_id, outcome.time_ms))
             left_s = end - monotonic()
-            self.cluster.submit(
-                command,
-                prepared.hash_slot,
-                wire.decode_check,
-                done,
-                min(self._attempt_s, left_s),
-                left_s,
-                self._load,
-            )
+            kind = CallKind(wire.decode_check, min(self._attempt_s, left_s), left_s, self._load)
+            self.cluster.submit(command, prepared.hash_slot, kind, done)
 
         return decided
 

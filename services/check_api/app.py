@@ -30,6 +30,7 @@ from services.check_api.answers import (
     encode_answer,
     encode_batch,
     encode_detailed,
+    encode_error,
     encode_held,
     encode_inspection,
     encode_released,
@@ -58,6 +59,7 @@ from services.check_api.check_limiter import CheckLimiter
 from services.check_api.counts import Counts
 from services.check_api.headers import HeaderMode, LegacyReset, Lines, answer_lines, as_headers
 from services.check_api.heads import BATCH_PATH, CHECK_PATH, Heads
+from services.check_api.known_bodies import KnownBodies
 from services.check_api.lending import LEASE_PATH, encode_lent, parse_token_lease
 from services.check_api.replies import (
     CLOSE,
@@ -72,6 +74,7 @@ from services.check_api.replies import (
     unavailable,
     wrong_method,
 )
+from services.check_api.templates import Templates
 from services.rls import protojson
 from services.rls.messages import OK as RLS_OK
 from services.rls.messages import BadRequest
@@ -158,6 +161,8 @@ class NodeApp:
         self.batches = Batches(limiter)
         self._parsed_beside = 0
         self.heads = Heads(self._token)
+        self.bodies = KnownBodies()
+        self.templates = Templates(options.headers, options.legacy_reset)
         self._authorizer = Authorizer(options.authorize)
         self.rls = RateLimitService(
             limiter, self.counts.checked, headers=options.rls_headers, tells_metadata=options.rls_metadata
@@ -347,14 +352,15 @@ class NodeApp:
 
     def decided_batch(self, checks: Sequence[Check | Exception], outcomes: Outcomes) -> Reply:
         """Count and tell the answers to a batch; an error is told in its own place."""
-        said: list[Answer | bytes] = []
+        said: list[bytes] = []
+        body_of, checked = self.templates.body, self.counts.checked
         for check, outcome in zip(checks, outcomes, strict=True):
             if isinstance(outcome, Exception):
-                said.append(self.failed(outcome).body)
+                said.append(encode_error(self.failed(outcome).body))
             else:
                 assert isinstance(check, Check)
-                self.counts.checked(check.domain, outcome)
-                said.append(outcome)
+                checked(check.domain, outcome)
+                said.append(body_of(outcome) or encode_answer(outcome))
         return ok(encode_batch(said))
 
     def failed(self, error: Exception) -> Reply:

@@ -106,13 +106,15 @@ class LeaseBody(msgspec.Struct, forbid_unknown_fields=True):
     domain: Annotated[str, Meta(extra_json_schema={"default": DEFAULT_DOMAIN})] = DEFAULT_DOMAIN
 
 
-class _RawBatch(msgspec.Struct, forbid_unknown_fields=True):
+class RawBatch(msgspec.Struct, forbid_unknown_fields=True):
+    """A batch whose checks have not been read."""
+
     checks: list[msgspec.Raw]
 
 
 _decode = msgspec.json.Decoder(CheckBody).decode
 _decode_batch = msgspec.json.Decoder(BatchBody).decode
-_decode_raw_batch = msgspec.json.Decoder(_RawBatch).decode
+_decode_raw_batch = msgspec.json.Decoder(RawBatch).decode
 
 
 def parse_check(body: bytes) -> Check:

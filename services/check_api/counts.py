@@ -68,9 +68,9 @@ class Counts:
             self.repeated += 1
             return
         rule = answer.rule
-        key = (domain, rule, answer.reason.value) if rule is not None else ("", "", answer.reason.value)
+        key = (domain, rule, answer.reason._value_) if rule is not None else ("", "", answer.reason._value_)
         if key not in self.checks and len(self.checks) >= SERIES_MOST:
-            key = (OTHER, OTHER, answer.reason.value)
+            key = (OTHER, OTHER, answer.reason._value_)
         self.checks[key] = self.checks.get(key, 0) + 1
         if answer.degraded:
             self.degraded_answers += 1

@@ -32,7 +32,6 @@ from regional_limiter.model.decision import Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from services.check_api.app import TOO_MANY_BATCHES, NodeApp
 from services.check_api.batches import Outcomes
-from services.check_api.bodies import parse_check, parse_plain_batch
 from services.check_api.bounded_http import BoundedHttp, encode_reply
 from services.check_api.heads import BATCH_PATH, HEAD_BYTES_MOST, REQUEST_LINES, Head
 from services.check_api.replies import Reply
@@ -55,7 +54,7 @@ class _Asked:
 
     __slots__ = ("checks", "path", "protocol", "reply", "started_s")
 
-    def __init__(self, protocol: FastHttp, path: str, checks: Sequence[Check | Exception]) -> None:
+    def __init__(self, protocol: FastHttp, path: str, checks: Sequence[Check]) -> None:
         self.protocol = protocol
         self.path = path
         self.checks = checks
@@ -63,16 +62,24 @@ class _Asked:
         self.reply: Reply | None = None
 
     def decided(self, outcome: Answer | Exception) -> None:
-        node = self.protocol.node
+        protocol = self.protocol
+        node = protocol.node
+        response: bytes | None = None
         try:
             if isinstance(outcome, Exception):
                 raise outcome
-            check = self.checks[0]
-            assert isinstance(check, Check)
-            reply = node.decided(check, outcome)
+            node.counts.checked(self.checks[0].domain, outcome)
+            if protocol.writes_at_once():
+                response = node.templates.response(outcome, protocol.default_lines())
+            if response is None:
+                reply = node.told(outcome, detail=False)
         except Exception as error:
-            reply = node.failed(error)
-        self.answer(reply)
+            response, reply = None, node.failed(error)
+        if response is None:
+            self.answer(reply)
+        else:
+            node.counts.served("POST", self.path, 200, perf_counter() - self.started_s)
+            protocol.write_only(response)
 
     def decided_batch(self, outcomes: Outcomes) -> None:
         node = self.protocol.node
@@ -121,7 +128,7 @@ class FastHttp(BoundedHttp):
 
     def _take(self, data: bytes) -> None:
         """Begin with every request that is whole."""
-        at, end = 0, len(data)
+        at, end, heads = 0, len(data), self.node.heads
         while at < end:
             if len(self._asked) >= PIPELINED_MOST or self.flow.write_paused:
                 self._block(data[at:])
@@ -137,7 +144,8 @@ class FastHttp(BoundedHttp):
                 so_far = data[at:]
                 self._go_on(so_far, plain=len(so_far) < HEAD_BYTES_MOST and bool(_HEAD_SO_FAR.match(so_far)))
                 return
-            head = self.node.heads.find(data[at:body_at])
+            head_text = data[at:body_at]
+            head = heads.known.get(head_text) or heads.find(head_text)
             if head is None or body_at + head.length > end:
                 plain = head is not None and body_at - at + head.length <= HELD_BYTES_MOST
                 self._go_on(data[at:], plain=plain)
@@ -154,20 +162,17 @@ class FastHttp(BoundedHttp):
             return False
         if limit is not None and (len(self.connections) >= limit or len(self.tasks) >= limit):
             return False
+        path, bodies = head.path, node.bodies
         try:
-            checks = parse_plain_batch(body) if head.path == BATCH_PATH else [parse_check(body)]
+            if path == BATCH_PATH:
+                checks = bodies.read_batch(body)
+                return checks is not None and self._begin_batch(checks)
+            check = bodies.known.get(body) or bodies.read(body)
         except Exception:
             # Wrong, or not foreseen: the slow path reads it again, and says which.
             return False
-        if checks is None:
-            return False
-        asked = _Asked(self, head.path, checks)
+        asked = _Asked(self, path, (check,))
         self._asked.append(asked)
-        if head.path == BATCH_PATH:
-            if not node.batches.submit(checks, asked.decided_batch):
-                asked.answer(TOO_MANY_BATCHES)
-            return True
-        (check,) = checks
         try:
             node.limiter.submit(check, asked.decided)
         except (InvalidCheck, RulesUnavailable):
@@ -175,6 +180,13 @@ class FastHttp(BoundedHttp):
             return False
         except Exception as error:
             asked.decided(error)
+        return True
+
+    def _begin_batch(self, checks: Sequence[Check]) -> bool:
+        asked = _Asked(self, BATCH_PATH, checks)
+        self._asked.append(asked)
+        if not self.node.batches.submit(checks, asked.decided_batch):
+            asked.answer(TOO_MANY_BATCHES)
         return True
 
     def _go_on(self, data: bytes, *, plain: bool) -> None:
@@ -239,15 +251,22 @@ class FastHttp(BoundedHttp):
 
     def answered(self, reply: Reply) -> None:
         """A request has its reply: write it if it is alone, else with all that are ready in this turn."""
-        asked = self._asked
-        if len(asked) == 1 and not (self._leaving or self._blocked or self.node.draining):
-            asked.clear()
-            if not self.transport.is_closing():
-                self.transport.write(encode_reply(reply, self.default_lines()))
-            self._count_written(1)
+        if self.writes_at_once():
+            self.write_only(encode_reply(reply, self.default_lines()))
         elif not self._write_due:
             self._write_due = True
             self.loop.call_soon(self._write_ready)
+
+    def writes_at_once(self) -> bool:
+        """Whether one request is being answered, and nothing depends on what is under way beside it."""
+        return len(self._asked) == 1 and not (self._leaving or self._blocked or self.node.draining)
+
+    def write_only(self, response: bytes) -> None:
+        """Write the response to the only request that is being answered."""
+        self._asked.clear()
+        if not self.transport.is_closing():
+            self.transport.write(response)
+        self._count_written(1)
 
     def _count_written(self, count: int) -> None:
         self.server_state.total_requests += count

@@ -39,17 +39,18 @@ class Heads:
 
     def __init__(self, token: str | None) -> None:
         self._token = token
-        self._known: dict[bytes, Head] = {}
+        self.known: dict[bytes, Head] = {}
+        """For whoever looks itself, before asking :meth:`find`."""
 
     def find(self, head: bytes) -> Head | None:
         """What ``head`` says, from the request line to the empty line; None: it is not plain."""
-        known = self._known.get(head)
+        known = self.known.get(head)
         if known is None and len(head) <= HEAD_BYTES_MOST:
             known = self._read(head)
             if known is not None:
-                if len(self._known) >= HEADS_MOST:
-                    self._known.clear()
-                self._known[head] = known
+                if len(self.known) >= HEADS_MOST:
+                    self.known.clear()
+                self.known[head] = known
         return known
 
     def _read(self, head: bytes) -> Head | None:

@@ -33,6 +33,7 @@ from regional_limiter.rules import compile_rules, parse_document
 from regional_limiter.store.connection import ConnectionOptions, Server, _Wire
 from regional_limiter.store.library import decode_check
 from regional_limiter.store.redis_cluster import RedisClusterStore
+from regional_limiter.token_lease_table import TokenLeaseTable
 from services.check_api.answers import encode_answer
 from services.check_api.app import NodeOptions, create_app
 from services.check_api.bodies import parse_check
@@ -86,7 +87,7 @@ class _Caller(asyncio.Transport):
 def _connected(count: int) -> Server:
     server = Server("10.0.0.1:1", ConnectionOptions())
     redis = _Redis(count)
-    redis.wire = server._wire = _Wire(asyncio.get_running_loop(), 100_000, lambda wire, cause: None)
+    redis.wire = server.wire = _Wire(asyncio.get_running_loop(), 100_000, lambda wire, cause: None)
     redis.wire.connection_made(redis)
     return server
 
@@ -102,6 +103,7 @@ async def _ours(server: Server, directory: Path) -> Any:
     store.cluster._known.set()
     limiter = Limiter("us", store, SECRET, directory, ProtocolTimes(), node="n1")
     await limiter._rules.load()
+    limiter._token_leases.table = TokenLeaseTable(leases_most=0)  # without time between them, all keys are hot
     return create_app(limiter, NodeOptions("us", "n1"))
 
 
@@ -113,7 +115,7 @@ async def cpu_us(kind: str, requests: Sequence[bytes], checks: int, rounds: int,
     protocol_class: type[HttpToolsProtocol] = HttpToolsProtocol if kind == "bare" else FastHttp
     config = uvicorn.Config(
         app, http=protocol_class, ws="none", loop="none", lifespan="off", log_config=None, access_log=False,
-        proxy_headers=False,
+        proxy_headers=False, timeout_keep_alive=75,
     )  # fmt: skip
     config.load()
     state = ServerState()

@@ -94,7 +94,7 @@ async def test_a_store_that_is_awaited_has_a_bound_as_well_and_beyond_it_the_rul
         rule("shut", match={"tier": "shut"}, on_store_failure="closed"),
     )
     async with running(store, tmp_path, blob_of(*rules), deadline_s=5) as limiter:
-        limiter._submitting = InTasks(store, 5, tasks_most=4)
+        limiter._calls._submitting = InTasks(store, 5, tasks_most=4)
 
         def ask(client: str, tier: str) -> asyncio.Task[Answer]:
             return asyncio.create_task(limiter.check(check(client, attributes={"tier": tier})))

@@ -277,7 +277,7 @@ def test_a_head_is_read_once_and_the_memory_of_heads_is_bounded(monkeypatch: pyt
     assert known.find(head) == Head("/v1/check", 3)
     for number in range(100):
         assert known.find(HEAD % (b"/v1/check", number)) == Head("/v1/check", number)
-        assert len(known._known) <= 10
+        assert len(known.known) <= 10
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,190 @@
+"""Answers as bytes, of which only the numbers are put in: for those that nearly all are.
+
+What an answer says beside its numbers is the same for every check of a rule.  So it is written once, by the
+functions that write every other answer (``answers.py``, ``headers.py``), and the places of its numbers are looked
+for in what they wrote.  An answer that is not of this kind has no template, and is written by them.  Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import b2a_base64
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+from regional_limiter.model.decision import Answer, Reason, RuleVerdict, Verdict
+from services.check_api.answers import encode_answer
+from services.check_api.bounded_http import encode_reply
+from services.check_api.headers import LARGEST_FIELD_INTEGER, HeaderMode, LegacyReset, Lines, answer_lines
+from services.check_api.replies import ok
+
+TEMPLATES_MOST = 4096
+"""Of rules with their limits; each takes about 1 KiB."""
+
+_OK, _LIMITED, _EPOCH = Reason.OK, Reason.LIMITED, LegacyReset.EPOCH
+_HASH_BYTES: Final = 8
+
+
+class _Template(NamedTuple):
+    """``response``, ``body``: texts with a place for each number.  ``of_response``, ``of_body``: take from the
+    values (see :func:`_values`) those that go there, in order.  ``fixed_bytes``: of the body without numbers."""
+
+    response: bytes
+    of_response: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    body: bytes
+    of_body: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    fixed_bytes: int
+
+
+class _Marks(NamedTuple):
+    """Numbers that stand for others where a text is looked through for their places."""
+
+    left: int
+    reset_ms: int
+    retry_ms: int
+    key_hash: bytes
+    default_lines: bytes = b"\0default\0"
+
+    @property
+    def values(self) -> tuple[bytes, ...]:
+        """How they are written, in the order of :func:`_values`."""
+        return (
+            self.default_lines,
+            b2a_base64(self.key_hash, newline=False),
+            b"%d" % self.left,
+            b"%d" % -(-self.reset_ms // 1000),
+            b"\0length\0",
+            b"%d" % self.reset_ms,
+            b"%d" % -(-self.retry_ms // 1000),
+            b"%d" % self.retry_ms,
+        )
+
+
+_MARKS: Final = (
+    _Marks(987_654_321_012_345, 876_543_210_123_456, 765_432_101_234_567, b"\x91\x3c\x5f\xe0\x7a\x44\xd2\x18"),
+    _Marks(345_678_909_876_543, 456_789_098_765_432, 567_890_987_654_321, b"\x2d\xb6\x09\x73\xc8\x1e\xa5\xf4"),
+)
+"""Two of each: a rule whose own name or limit looks like one of them has no template."""
+
+
+class Templates:
+    """``legacy_reset``: an answer that tells a time of day has no template."""
+
+    def __init__(self, mode: HeaderMode, legacy_reset: LegacyReset) -> None:
+        self._mode = mode
+        self._has_templates = legacy_reset is not _EPOCH
+        self._known: dict[tuple[str, int, int | None, bool, bool], _Template | None] = {}
+
+    def response(self, answer: Answer, default_lines: Lines) -> bytes | None:
+        """The whole response that tells ``answer``; None: it has no template."""
+        template = self._of(answer)
+        if template is None:
+            return None
+        response, of_response, _, _, fixed_bytes = template
+        return response % of_response(_values(answer, default_lines, fixed_bytes))
+
+    def body(self, answer: Answer) -> bytes | None:
+        """The body that tells ``answer``; None: it has no template."""
+        template = self._of(answer)
+        return None if template is None else template.body % template.of_body(_values(answer, b"", 0))
+
+    def _of(self, answer: Answer) -> _Template | None:
+        """Of an answer of one rule that allows at once, or denies for a while."""
+        verdicts = answer.verdicts
+        if len(verdicts) != 1 or answer.wait_ms or answer.lease_id is not None:
+            return None
+        reason, allowed = answer.reason, answer.allowed
+        if reason is not (_OK if allowed else _LIMITED):
+            return None
+        left, retry_ms = answer.remaining, answer.retry_after_ms
+        if left is None or retry_ms is None or not 0 <= left <= LARGEST_FIELD_INTEGER or answer.reset_after_ms < 0:
+            return None
+        if answer.reset_after_ms > LARGEST_FIELD_INTEGER or not (retry_ms > 0) is not allowed:
+            return None
+        (item,) = verdicts
+        known = (item.rule, item.limit, item.window_ms, allowed, answer.degraded)
+        try:
+            template = self._known[known]
+        except KeyError:
+            template = self._learnt(known)
+        if template is None or len(item.key_hash) != _HASH_BYTES or not item.in_headers:
+            return None
+        return template
+
+    def _learnt(self, known: tuple[str, int, int | None, bool, bool]) -> _Template | None:
+        if len(self._known) >= TEMPLATES_MOST:
+            self._known.clear()
+        template = None
+        if self._has_templates:
+            first, second = (self._made(*known, marks) for marks in _MARKS)
+            template = _compiled(*first) if first == second else None
+        self._known[known] = template
+        return template
+
+    def _made(
+        self, rule: str, limit: int, window_ms: int | None, allowed: bool, degraded: bool, marks: _Marks
+    ) -> tuple[bytes, tuple[int, ...], bytes, tuple[int, ...], int]:
+        """(response, which values, body, which values, bytes of the body beside them)."""
+        retry_ms = 0 if allowed else marks.retry_ms
+        reason = _OK if allowed else _LIMITED
+        verdict = Verdict(allowed, reason, marks.left, retry_ms, marks.reset_ms)
+        told = (RuleVerdict(rule, limit, verdict, window_ms, marks.key_hash),)
+        answer = Answer(allowed, reason, limit, marks.left, retry_ms, marks.reset_ms, rule, degraded, told)
+        body = encode_answer(answer)
+        response = encode_reply(ok(body, answer_lines(answer, self._mode)), marks.default_lines)
+        head, end, _ = response.partition(b"\r\n\r\n")
+        head = head.replace(b"content-length: %d" % len(body), b"content-length: \0length\0")
+        body_text, of_body = _places(body, marks)
+        response_text, of_response = _places(head + end + body, marks)
+        numbers_bytes = sum(len(marks.values[place]) for place in of_body)
+        return response_text, of_response, body_text, of_body, len(body) - numbers_bytes
+
+
+def _places(text: bytes, marks: _Marks) -> tuple[bytes, tuple[int, ...]]:
+    """``text`` as a format, and which of the values go where its marks were."""
+    values = marks.values
+    found: list[int] = []
+
+    def place(match: re.Match[bytes]) -> bytes:
+        found.append(values.index(match[0]))
+        return b"%b"
+
+    # The longest first: one may begin as another does.
+    longest_first = sorted(values, key=lambda mark: -len(mark))
+    any_mark = b"|".join(map(re.escape, longest_first))
+    return re.sub(any_mark, place, text.replace(b"%", b"%%")), tuple(found)
+
+
+def _compiled(
+    response: bytes, of_response: tuple[int, ...], body: bytes, of_body: tuple[int, ...], fixed_bytes: int
+) -> _Template | None:
+    # An itemgetter of one place gives no tuple.
+    if len(of_response) < 2 or len(of_body) < 2:
+        return None
+    return _Template(response, itemgetter(*of_response), body, itemgetter(*of_body), fixed_bytes)
+
+
+def _values(answer: Answer, default_lines: Lines, fixed_bytes: int) -> tuple[bytes, ...]:
+    """What is put into a template, each as it is written: the server's own headers, the hash of the key, what is
+    left, seconds to the reset, the length of the body, milliseconds to the reset; of a denial, seconds and
+    milliseconds to the next try.  ``fixed_bytes``: of the body without its numbers."""
+    left, reset_ms, retry_ms = answer.remaining or 0, answer.reset_after_ms, answer.retry_after_ms
+    left_text, reset_text = b"%d" % left, b"%d" % reset_ms
+    reset_s = b"%d" % -(-reset_ms // 1000)
+    key_hash = b2a_base64(answer.verdicts[0].key_hash, newline=False)
+    if not retry_ms:
+        length = b"%d" % (fixed_bytes + len(left_text) + len(reset_text))
+        return (default_lines, key_hash, left_text, reset_s, length, reset_text)
+    retry_text = b"%d" % retry_ms
+    length = b"%d" % (fixed_bytes + len(left_text) + len(reset_text) + len(retry_text))
+    return (
+        default_lines,
+        key_hash,
+        left_text,
+        reset_s,
+        length,
+        reset_text,
+        b"%d" % -(-retry_ms // 1000),
+        retry_text,
+    )

@@ -1,0 +1,94 @@
+"""Answers that are put together from templates are, byte for byte, those that are written in full."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from regional_limiter import engine
+from regional_limiter.model.decision import Answer, Reason, RuleVerdict, ShareKind, Verdict
+from services.check_api.answers import encode_answer
+from services.check_api.bounded_http import encode_reply
+from services.check_api.headers import HeaderMode, LegacyReset, answer_lines
+from services.check_api.replies import ok
+from services.check_api.templates import _MARKS, TEMPLATES_MOST, Templates
+
+DATE = b"date: Mon, 30 Nov 2026 08:10:04 GMT\r\n"
+HASH = b"\x01\x02\x03\x04\xff\xfe\xfd\xfc"
+
+NUMBERS = st.integers(0, 10**16) | st.sampled_from([0, 1, 999, 1000, 1001, 10**15 - 1, 10**15])
+RULES = st.text(max_size=12) | st.sampled_from(["all", "100%", "%b%d", 'q"\\', "é", str(_MARKS[0].left)])
+REASONS = st.sampled_from(Reason)
+VERDICTS = st.builds(
+    Verdict,
+    allowed=st.booleans(),
+    reason=REASONS | st.sampled_from([Reason.OK, Reason.LIMITED]),
+    remaining=NUMBERS,
+    retry_after_ms=st.none() | NUMBERS,
+    reset_after_ms=NUMBERS,
+    share_kind=st.sampled_from(ShareKind),
+    degraded=st.booleans(),
+    wait_ms=st.sampled_from([0, 0, 5]),
+)
+TOLD = st.builds(
+    RuleVerdict,
+    RULES,
+    NUMBERS,
+    VERDICTS,
+    window_ms=st.none() | NUMBERS,
+    key_hash=st.sampled_from([HASH, HASH, b"", b"\x00"]),
+    in_headers=st.sampled_from([True, True, False]),
+)
+ANSWERS = st.lists(TOLD, min_size=0, max_size=2).map(engine.combine)
+
+
+def in_full(answer: Answer, mode: HeaderMode) -> bytes:
+    return encode_reply(ok(encode_answer(answer), answer_lines(answer, mode)), DATE)
+
+
+def told(allowed: bool = True, *, rule: str = "all", limit: int = 100, left: int = 41) -> Answer:
+    reason, retry_ms = (Reason.OK, 0) if allowed else (Reason.LIMITED, 1001)
+    return engine.combine([RuleVerdict(rule, limit, Verdict(allowed, reason, left, retry_ms, 876), None, HASH)])
+
+
+@given(ANSWERS, st.sampled_from(HeaderMode))
+@example(told(), HeaderMode.BOTH)
+@example(told(allowed=False), HeaderMode.BOTH)
+@example(told(rule="100%"), HeaderMode.LEGACY)
+@example(told(rule=str(_MARKS[0].left)), HeaderMode.BOTH)
+@example(told(limit=_MARKS[1].reset_ms), HeaderMode.BOTH)
+def test_a_template_says_what_is_written_in_full(answer: Answer, mode: HeaderMode) -> None:
+    templates = Templates(mode, LegacyReset.SECONDS)
+    for _ in range(2):  # made, and known
+        assert templates.response(answer, DATE) in (None, in_full(answer, mode))
+        assert templates.body(answer) in (None, encode_answer(answer))
+
+
+@pytest.mark.parametrize("mode", HeaderMode)
+@pytest.mark.parametrize("allowed", [True, False])
+@pytest.mark.parametrize("left", [0, 41, 399_999_123])
+def test_the_answers_that_nearly_all_are_have_one(mode: HeaderMode, allowed: bool, left: int) -> None:
+    templates = Templates(mode, LegacyReset.SECONDS)
+    answer = told(allowed, left=left)
+    assert templates.response(answer, DATE) == in_full(answer, mode)
+    assert templates.body(answer) == encode_answer(answer)
+
+
+def test_a_rule_that_looks_like_a_mark_has_none() -> None:
+    templates = Templates(HeaderMode.BOTH, LegacyReset.SECONDS)
+    for marks in _MARKS:
+        assert templates.response(told(rule=str(marks.left)), DATE) is None
+        assert templates.response(told(limit=marks.left), DATE) is None
+
+
+def test_a_time_of_day_has_none() -> None:
+    assert Templates(HeaderMode.BOTH, LegacyReset.EPOCH).response(told(), DATE) is None
+
+
+def test_templates_are_bounded() -> None:
+    templates = Templates(HeaderMode.BOTH, LegacyReset.SECONDS)
+    for limit in range(TEMPLATES_MOST + 10):
+        templates._known[("r", limit, None, True, False)] = None
+    assert templates.response(told(limit=10**9), DATE) == in_full(told(limit=10**9), HeaderMode.BOTH)
+    assert len(templates._known) == 1
