@@ -26,7 +26,7 @@ from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback, Unanswered, shed
 from regional_limiter.heartbeat import Heartbeat
 from regional_limiter.lending import Brought, Lent, brought_back, lent, lent_from
-from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason, RuleVerdict, ShareKind, Verdict
+from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason, ShareKind, Verdict
 from regional_limiter.model.errors import OtherRequest, StoreUnavailable
 from regional_limiter.model.rule import Algorithm, Mode, RuleSet
 from regional_limiter.model.share import ProtocolTimes
@@ -37,6 +37,7 @@ from regional_limiter.soft import marked, softened
 from regional_limiter.split_calls import SplitCalls
 from regional_limiter.store.base import (
     KEYS_TOLD,
+    Allowed,
     BucketCall,
     CheckStore,
     Decided,
@@ -124,6 +125,9 @@ Done = Callable[[Answer | Exception], None]
 
 DoneTogether = Callable[[Together | Exception], None]
 """The same, of several checks as one request."""
+
+DonePlainly = Callable[[Answer | Allowed | Exception], None]
+"""As Done, but what allows may be told shortly."""
 
 Outcome = list[Verdict] | Exception
 """What came of one call to the store: an error is foreseen if it is StoreUnavailable or OtherRequest."""
@@ -275,6 +279,16 @@ class Limiter:
         if asking is None or asking.generation != self._planner.generation:
             asking = self._asking(check, check.cost, check.request_id)
         self._ask(asking, check.request_id, done)
+
+    def submit_plainly(self, check: Check, done: DonePlainly) -> None:
+        """:meth:`submit` for callers to whom an Allowed says enough (its ``asking`` says what was asked)."""
+        asking: Asking | None = check.asking
+        if asking is None or asking.generation != self._planner.generation:
+            asking = self._asking(check, check.cost, check.request_id)
+        if asking.is_plain:
+            self._ask_plainly(asking, done)
+        else:
+            self._ask(asking, check.request_id, done)
 
     def submit_together(self, asked: Sequence[Asked], done: DoneTogether) -> None:
         """Several checks as one request (``together.py``): all are charged or none.  As :meth:`submit` otherwise.
@@ -508,6 +522,50 @@ class Limiter:
         for place, prepared in enumerate(asking.prepared):
             self._submit(prepared, partial(one_decided, place))
 
+    def _ask_plainly(self, asking: Asking, done: DonePlainly) -> None:
+        """:meth:`_ask` where :attr:`Asking.is_plain`."""
+        asked_us = monotonic_ns() // 1000
+        leases = self._token_leases
+        if asking.may_lease and leases.table.holds and (leased := leases.spend(asking.calls, asked_us)) is not None:
+            allowed = Allowed([one.remaining for one in leased], [one.reset_after_ms for one in leased])
+            self._count_allowed(asking)
+            allowed.asking = asking
+            done(allowed)
+            return
+        denials = self._denials
+        if asking.alone and denials.known and (denial := denials.verdict(asking.calls[0], asked_us)) is not None:
+            done(self._answer(asking, [denial]))
+            return
+        if asking.plan.may_be_shed and self._calls.is_crowded(asking.prepared[0]):
+            self._ask(asking, None, done)
+            return
+        decided = partial(self._decided_plainly, asking, asked_us, done)
+        try:
+            self._calls.submit_plainly(asking.prepared[0], decided)
+        except Exception as error:
+            decided(error)
+
+    def _decided_plainly(
+        self, asking: Asking, asked_us: int, done: DonePlainly, outcome: list[Verdict] | Allowed | Exception
+    ) -> None:
+        if not isinstance(outcome, Allowed):
+            self._decided_by_one(asking, None, asked_us, done, outcome)
+            return
+        told: Allowed | Exception = outcome
+        try:
+            if asking.may_lease and asking.generation == self._planner.generation:
+                self._token_leases.note_allowed(asking.calls, outcome.left, asked_us)
+            self._count_allowed(asking)
+            outcome.asking = asking
+        except Exception as error:
+            told = error
+        done(told)
+
+    def _count_allowed(self, asking: Asking) -> None:
+        """:meth:`_count` of a plain check that was allowed."""
+        for name, cost in asking.counted:
+            self._rule_totals.add_allowed(name, cost)
+
     def _submit(self, prepared: Any, decided: Decided) -> None:
         try:
             self._calls.submit(prepared, decided)
@@ -625,7 +683,7 @@ class Limiter:
         plan, cost = asking.plan, asking.cost
         if plan.has_variants:
             return self._answer_with_variants(plan, cost, asking.calls, softened(plan.steps, verdicts))
-        answer = self._told(plan, verdicts)
+        answer = plan.combined(verdicts)
         if cost > 0:
             self._count(plan.steps, asking.calls, verdicts, answer.allowed)
             if answer.allowed and plan.unlimited:
@@ -634,17 +692,10 @@ class Limiter:
                 answer = _with_lease(answer, asking.calls)
         return answer
 
-    def _told(self, plan: Plan, verdicts: Sequence[Verdict]) -> Answer:
-        told = []
-        for step, verdict in zip(plan.steps, verdicts, strict=True):
-            rule = step.rule
-            told.append(RuleVerdict(rule.id, rule.capacity, verdict, rule.window_ms, step.key_hash, rule.headers))
-        return engine.combine(told)
-
     def _answer_with_variants(
         self, plan: Plan, cost: int, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]
     ) -> Answer:
-        answer = marked(self._told(plan, verdicts))
+        answer = marked(plan.combined(verdicts))
         if cost == 0:
             return answer
         passed = [place for place, verdict in enumerate(verdicts) if verdict.reason is Reason.SOFT_LIMITED]

@@ -17,7 +17,15 @@ from typing import Any
 from regional_limiter import engine
 from regional_limiter.algorithms.registry import ALGORITHMS
 from regional_limiter.algorithms.token_lease import may_lease
-from regional_limiter.model.decision import COST_MOST, VALUE_BYTES_MOST, Answer, Check
+from regional_limiter.model.decision import (
+    COST_MOST,
+    VALUE_BYTES_MOST,
+    Answer,
+    Check,
+    Reason,
+    RuleVerdict,
+    Verdict,
+)
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key, tag_of
 from regional_limiter.model.rule import Distribution, MeasuredCost, Mode, Priority, Rule, RuleSet, Scope
@@ -25,7 +33,7 @@ from regional_limiter.model.share import SHARE_UNITS, left_over
 from regional_limiter.rules import Matcher, grammar
 from regional_limiter.rules.normal import normalised
 from regional_limiter.rules.values import number_of
-from regional_limiter.store.base import BucketCall, Sharing
+from regional_limiter.store.base import Allowed, BucketCall, Sharing
 
 ATTRIBUTES_MOST = 64
 PLAN_BYTES = 700
@@ -179,14 +187,27 @@ class Asking:
 
     ``prepared``: by group, as the store prepares it.  ``may_lease``: token leases may decide it.  ``alone``: one
     rule decides, and what it denies may be remembered.  ``is_plain``: the verdicts of one call of the store are
-    all that there is to it.  ``generation``: of its plan.
+    all that there is to it.  ``generation``: of its plan.  ``counted``: rule and cost of each call.  ``told`` is
+    what whoever tells the answers keeps with it.
     """
 
-    __slots__ = ("alone", "calls", "cost", "generation", "is_plain", "may_lease", "plan", "prepared")
+    __slots__ = (
+        "alone",
+        "calls",
+        "cost",
+        "counted",
+        "generation",
+        "is_plain",
+        "may_lease",
+        "plan",
+        "prepared",
+        "told",
+    )
 
     def __init__(
         self, plan: Plan, cost: int, calls: list[BucketCall], prepared: list[Any], request_id: str | None
     ) -> None:
+        self.told: Any = None
         self.plan = plan
         self.generation = plan.generation
         self.cost = cost
@@ -198,6 +219,18 @@ class Asking:
         # Of several rules, each has to say how long its own wait is.
         self.alone = charges and len(calls) == 1
         self.is_plain = charges and len(prepared) == 1 and plan.is_plain
+        self.counted = [(step.name, call.cost) for step, call in zip(plan.steps, calls, strict=True)]
+
+
+def answer_in_full(allowed: Allowed) -> Answer:
+    """What ``allowed`` says, as any other answer is said."""
+    plan: Plan = allowed.asking.plan
+    return plan.combined(
+        [
+            Verdict(True, Reason.OK, left, 0, reset_after_ms)
+            for left, reset_after_ms in zip(allowed.left, allowed.reset_after_ms, strict=True)
+        ]
+    )
 
 
 class Plan:
@@ -209,7 +242,8 @@ class Plan:
     asks who takes.  ``asking``: what was asked by it last, since most checks cost the same; not if it ages or names
     who asks (``may_be_asked_again``).  ``may_be_shed``: all rules that it meets are of low priority, those without
     a limit too.  ``shadows``: the steps of rules that only count what they would do; they are among no others.
-    ``has_variants``: a rule of it is soft, or met in its canary.  ``is_plain``: none of all this.
+    ``has_variants``: a rule of it is soft, or met in its canary.  ``is_plain``: none of all this,
+    and all of its rules are of region scope.
     """
 
     __slots__ = (
@@ -251,7 +285,7 @@ class Plan:
         self.is_adaptive = any(step.sharing is Sharing.ADAPTIVE for step in steps)
         self.asking: Asking | None = None
         self.has_holders = any(step.has_holders for step in steps)
-        more = self.is_adaptive or self.has_holders or self.has_variants
+        more = self.has_holders or self.has_variants or any(step.sharing is not Sharing.WHOLE for step in steps)
         self.is_plain = bool(steps) and not (more or self.shadows or self.unlimited)
         self.may_be_asked_again = not (self.has_holders or any(step.rule.calendar for step in steps))
         self.may_be_shed = all(step.rule.priority is Priority.LOW for step in met)
@@ -301,6 +335,14 @@ class Plan:
         tag = tag_of(self.steps[group[0]].key)
         earlier = sum(other[0] < group[0] and tag_of(self.steps[other[0]].key) == tag for other in self.groups)
         return f"{request_id}\0{earlier}" if earlier else request_id
+
+    def combined(self, verdicts: Sequence[Verdict]) -> Answer:
+        """The answer out of the verdicts of its steps."""
+        told = []
+        for step, verdict in zip(self.steps, verdicts, strict=True):
+            rule = step.rule
+            told.append(RuleVerdict(rule.id, rule.capacity, verdict, rule.window_ms, step.key_hash, rule.headers))
+        return engine.combine(told)
 
     def answer_without_store(self) -> Answer:
         """What a check is answered that meets no rule that limits."""

@@ -22,6 +22,8 @@ from regional_limiter.store.base import (
     BucketCall,
     CheckStore,
     Decided,
+    DecidedPlainly,
+    PlainStore,
     ReturnedLease,
     SubmittingStore,
     TokenLease,
@@ -72,6 +74,7 @@ class SplitCalls:
     ) -> None:
         self._store = store
         self._submitting = submitting
+        self._plain = submitting.submit_plainly if isinstance(submitting, PlainStore) else None
         self._try_for_us = round(deadline_s * 500_000)
         self._now_us = now_us
         self._known: dict[str, SubBuckets] = {}
@@ -98,6 +101,13 @@ class SplitCalls:
         if type(prepared) is not _Split:
             return self._submitting.is_crowded(prepared)
         return all(self._submitting.is_crowded(prepared.at(place)) for place in range(prepared.call.split))
+
+    def submit_plainly(self, prepared: Any, done: DecidedPlainly) -> None:
+        """See PlainStore."""
+        if self._plain is not None and type(prepared) is not _Split:
+            self._plain(prepared, done)
+        else:
+            self.submit(prepared, done)
 
     def submit(self, prepared: Any, done: Decided) -> None:
         if type(prepared) is not _Split:

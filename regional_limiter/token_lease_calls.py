@@ -60,6 +60,14 @@ class TokenLeaseCalls:
         if table.due:
             self._call()
 
+    def note_allowed(self, calls: Sequence[BucketCall], left: Sequence[int], now_us: int) -> None:
+        """:meth:`note` of what the store has allowed: rules of region scope, of which so much is left."""
+        table = self.table
+        for call, remaining in zip(calls, left, strict=True):
+            table.note_allowed(call, remaining, now_us)
+        if table.due:
+            self._call()
+
     def clear(self) -> None:
         """The rules changed."""
         self.table.clear()

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from regional_limiter.algorithms.token_lease import LEVEL_PART, TOKENS_LEAST, spares
-from regional_limiter.model.decision import Reason, Verdict
+from regional_limiter.model.decision import Reason, ShareKind, Verdict
+from regional_limiter.model.share import SHARE_UNITS
 from regional_limiter.store.base import BucketCall, ReturnedLease, TokenLease
 
 WINDOW_US: Final = 100_000
@@ -163,35 +164,49 @@ class TokenLeaseTable:
 
     def note(self, call: BucketCall, verdict: Verdict, now_us: int) -> None:
         """The store has decided a check of a rule that may be leased from."""
-        key = call.key
+        if verdict.allowed:
+            self.note_allowed(call, verdict.remaining, now_us, verdict.share, verdict.share_kind)
+            return
         if now_us >= self._window_ends_us:
             self._next_window(now_us)
-        if not verdict.allowed:
-            if key in self.holds:
-                # Somebody needs more than is left, and some of it lies here.
-                self._bring_back(self.holds[key], 0)
-            return
-        row = self._window.get(key)
+        if call.key in self.holds:
+            # Somebody needs more than is left, and some of it lies here.
+            self._bring_back(self.holds[call.key], 0)
+
+    def note_allowed(
+        self,
+        call: BucketCall,
+        left: int,
+        now_us: int,
+        share: int = SHARE_UNITS,
+        share_kind: ShareKind = ShareKind.WHOLE,
+    ) -> None:
+        """:meth:`note` of what the store has allowed."""
+        if now_us >= self._window_ends_us:
+            self._next_window(now_us)
+        row = self._window.get(call.key)
         if row is None:
             if len(self._window) >= self._keys_most:
                 return
-            row = self._window[key] = [0, 0]
+            row = self._window[call.key] = [0, 0]
         row[0] += 1
         row[1] += call.cost
-        if row[0] >= CHECKS_LEAST and self._earns(call, verdict, row, now_us):
-            self._asking.add(key)
+        if row[0] >= CHECKS_LEAST and self._earns(call, left, share, share_kind, row, now_us):
+            self._asking.add(call.key)
             self.due.append(Ask(call, row[1], (), self._generation))
 
-    def _earns(self, call: BucketCall, verdict: Verdict, row: list[int], now_us: int) -> bool:
+    def _earns(
+        self, call: BucketCall, left: int, share: int, share_kind: ShareKind, row: list[int], now_us: int
+    ) -> bool:
         key = call.key
         return (
             key not in self.holds
             and key not in self._asking
             and len(self.holds) + len(self._asking) < self._leases_most
             and now_us >= self._not_before.get(key, 0)
-            and spares(call, verdict.share, verdict.share_kind)
+            and spares(call, share, share_kind)
             # A lease for a few checks costs more calls than it saves.
-            and verdict.remaining // call.split * row[0] >= LEVEL_PART * TOKENS_LEAST * row[1]
+            and left // call.split * row[0] >= LEVEL_PART * TOKENS_LEAST * row[1]
         )
 
     def _next_window(self, now_us: int) -> None:

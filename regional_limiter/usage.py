@@ -51,6 +51,15 @@ class Totals:
         if at_floor:
             row[5] += 1
 
+    def add_allowed(self, name: str, cost: int) -> None:
+        """:meth:`add` for what nearly all checks are."""
+        row = self._rows.get(name)
+        if row is None:
+            self.add(name, True, cost, False)
+        else:
+            row[0] += 1
+            row[2] += cost
+
     def snapshot(self, names_most: int) -> dict[str, RuleTotals]:
         """The totals of the busiest names, at most ``names_most``."""
         rows = self._busiest(names_most) if len(self._rows) > names_most else self._rows.items()

@@ -274,6 +274,23 @@ Decided = Callable[[list[Verdict] | Exception], None]
 """Called once with the verdicts of a check, or what went wrong: StoreUnavailable and OtherRequest are foreseen."""
 
 
+class Allowed:
+    """Every rule of a call allows at once and is of region scope: there is nothing to tell but two numbers of each,
+    in the order of the calls.  ``asking``: for whoever passes it on, to say what was asked.
+    """
+
+    __slots__ = ("asking", "left", "reset_after_ms")
+
+    def __init__(self, left: list[int], reset_after_ms: list[int]) -> None:
+        self.left = left
+        self.reset_after_ms = reset_after_ms
+        self.asking: Any = None
+
+
+DecidedPlainly = Callable[[list[Verdict] | Allowed | Exception], None]
+"""As Decided, but what allows may be told shortly."""
+
+
 @runtime_checkable
 class SubmittingStore(Protocol):
     """A store that can also answer a check by callback, and keeps a deadline of its own."""
@@ -288,6 +305,15 @@ class SubmittingStore(Protocol):
 
     def submit(self, prepared: Any, done: Decided) -> None:
         """``CheckStore.check`` without a task or a future on the way; ``done`` may be called before it returns."""
+        ...
+
+
+@runtime_checkable
+class PlainStore(SubmittingStore, Protocol):
+    """One that can tell an allowance without making a verdict of it."""
+
+    def submit_plainly(self, prepared: Any, done: DecidedPlainly) -> None:
+        """:meth:`submit`, for a call without ``request_id``."""
         ...
 
 

@@ -57,6 +57,7 @@ from regional_limiter.store.base import (
     DEMAND_A_REPLY,
     DEMAND_MOST,
     RECORD_MS,
+    Allowed,
     BeatSeen,
     BucketCall,
     Collected,
@@ -270,6 +271,18 @@ def decode_check(reply: Sequence[int]) -> list[Verdict]:
     if len(reply) == 1:
         raise OtherRequest
     return [_verdict(*reply[at : at + _VERDICT_FIELDS]) for at in range(0, len(reply), _VERDICT_FIELDS)]
+
+
+def decode_plain_check(reply: Sequence[int]) -> list[Verdict] | Allowed:
+    """As :func:`decode_check`, but shortly if every rule allows now, was asked just now, and follows no share."""
+    if len(reply) == _VERDICT_FIELDS:
+        if reply[0] == 1 and not (reply[1] or reply[3] or reply[6]):
+            return Allowed([reply[2]], [reply[4]])
+    elif len(reply) > 1:
+        allowed, reasons, waits, kinds = (reply[field::_VERDICT_FIELDS] for field in (0, 1, 3, 6))
+        if allowed.count(1) == len(allowed) and not (any(reasons) or any(waits) or any(kinds)):
+            return Allowed(list(reply[2::_VERDICT_FIELDS]), list(reply[4::_VERDICT_FIELDS]))
+    return decode_check(reply)
 
 
 def _verdict(

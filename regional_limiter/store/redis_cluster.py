@@ -25,6 +25,7 @@ from regional_limiter.store.base import (
     BucketCall,
     Collected,
     Decided,
+    DecidedPlainly,
     NodeBeat,
     ReturnedLease,
     TokenLease,
@@ -87,6 +88,7 @@ class RedisClusterStore:
         self._whole_s = max(options.deadline_ms, options.whole_deadline_ms) / 1000
         self._calm_s = options.calm_deadline_ms / 1000
         self._checks = CallKind(wire.decode_check, self._attempt_s, self._whole_s, self._load)
+        self._plain_checks = CallKind(wire.decode_plain_check, self._attempt_s, self._whole_s, self._load)
         self._library = build_library(times)
         self._load_command = pack("FUNCTION", "LOAD", self._library.text)
         self._loading: dict[str, asyncio.Task[None]] = {}
@@ -117,6 +119,14 @@ class RedisClusterStore:
         if calls:
             done = self._with_its_windows(prepared, done)
         self.cluster.submit(command, hash_slot, self._checks, done)
+
+    def submit_plainly(self, prepared: Prepared, done: DecidedPlainly) -> None:
+        """See PlainStore."""
+        command, hash_slot, calls, _ = prepared
+        if calls:
+            self.submit(prepared, done)
+        else:
+            self.cluster.submit(command, hash_slot, self._plain_checks, done)
 
     def _with_its_windows(self, prepared: Prepared, done: Decided) -> Decided:
         """The store's clock counts: asked once more, with windows around it, if ours are not.  Nothing has run."""

@@ -25,6 +25,8 @@ import structlog
 
 from regional_limiter.model.decision import Answer, Check
 from regional_limiter.model.errors import InvalidCheck, StoreUnavailable
+from regional_limiter.plan import answer_in_full
+from regional_limiter.store.base import Allowed
 from services.check_api.answers import (
     encode_acquired,
     encode_answer,
@@ -55,7 +57,7 @@ from services.check_api.bodies import (
     parse_reset,
     wants_detail,
 )
-from services.check_api.check_limiter import CheckLimiter
+from services.check_api.check_limiter import CheckLimiter, plainest
 from services.check_api.counts import Counts
 from services.check_api.headers import HeaderMode, LegacyReset, Lines, answer_lines, as_headers
 from services.check_api.heads import BATCH_PATH, CHECK_PATH, Heads
@@ -158,7 +160,8 @@ class NodeApp:
         self._unlogged = 0
         self._web: Callable[[Scope, Receive, Send], Awaitable[None]] | None = None
         self._loading = asyncio.Lock()
-        self.batches = Batches(limiter)
+        self.submit = plainest(limiter)
+        self.batches = Batches(self.submit)
         self._parsed_beside = 0
         self.heads = Heads(self._token)
         self.bodies = KnownBodies()
@@ -345,22 +348,44 @@ class NodeApp:
 
     # ---- replies, on either path
 
-    def decided(self, check: Check, answer: Answer, detail: bool = False) -> Reply:
+    def response(self, check: Check, answer: Answer | Allowed, default_lines: Lines) -> bytes | None:
+        """Count and tell the answer to a check as a whole response; None: nothing was done, use :meth:`decided`."""
+        if isinstance(answer, Allowed):
+            said = self.templates.response_to(answer, default_lines)
+            if said is None:
+                return None
+            self.counts.count(said.series)
+            return said.text
+        response = self.templates.response(answer, default_lines)
+        if response is not None:
+            self.counts.checked(check.domain, answer)
+        return response
+
+    def decided(self, check: Check, answer: Answer | Allowed, detail: bool = False) -> Reply:
         """Count and tell the answer to a check."""
+        if isinstance(answer, Allowed):
+            answer = answer_in_full(answer)
         self.counts.checked(check.domain, answer)
         return self.told(answer, detail)
 
     def decided_batch(self, checks: Sequence[Check | Exception], outcomes: Outcomes) -> Reply:
         """Count and tell the answers to a batch; an error is told in its own place."""
         said: list[bytes] = []
-        body_of, checked = self.templates.body, self.counts.checked
+        body_to, count = self.templates.body_to, self.counts.count
         for check, outcome in zip(checks, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 said.append(encode_error(self.failed(outcome).body))
-            else:
-                assert isinstance(check, Check)
-                checked(check.domain, outcome)
-                said.append(body_of(outcome) or encode_answer(outcome))
+                continue
+            if isinstance(outcome, Allowed):
+                shortly = body_to(outcome)
+                if shortly is not None:
+                    count(shortly[0])
+                    said.append(shortly[1])
+                    continue
+                outcome = answer_in_full(outcome)
+            assert isinstance(check, Check)
+            self.counts.checked(check.domain, outcome)
+            said.append(self.templates.body(outcome) or encode_answer(outcome))
         return ok(encode_batch(said))
 
     def failed(self, error: Exception) -> Reply:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from regional_limiter.model.decision import Answer, Check
-from services.check_api.check_limiter import CheckLimiter
+from regional_limiter.store.base import Allowed
+from services.check_api.check_limiter import Submit
 
 CHECKS_AT_ONCE = 256
 """Of all batches together: about 3 ms of work for one shard, less than half of a call's deadline."""
 BATCHES_WAITING = 64
 
-Outcomes = Sequence[Answer | Exception]
+Outcomes = Sequence[Answer | Allowed | Exception]
 Done = Callable[[Outcomes], None]
 
 
@@ -30,7 +31,7 @@ class _Batch:
         self.done = done
         self.sent = 0
         self.left = len(checks)
-        self.outcomes: list[Answer | Exception] = [_UNANSWERED] * len(checks)
+        self.outcomes: list[Answer | Allowed | Exception] = [_UNANSWERED] * len(checks)
 
 
 _UNANSWERED = RuntimeError("a check of a batch was not answered")
@@ -39,10 +40,8 @@ _UNANSWERED = RuntimeError("a check of a batch was not answered")
 class Batches:
     """All batches of one node."""
 
-    def __init__(
-        self, limiter: CheckLimiter, at_once: int = CHECKS_AT_ONCE, waiting_most: int = BATCHES_WAITING
-    ) -> None:
-        self._limiter = limiter
+    def __init__(self, submit: Submit, at_once: int = CHECKS_AT_ONCE, waiting_most: int = BATCHES_WAITING) -> None:
+        self._submit = submit
         self._at_once = at_once
         self._waiting_most = waiting_most
         self._waiting: deque[_Batch] = deque()
@@ -68,7 +67,7 @@ class Batches:
         if self._sending:  # an answer came while we send
             return
         self._sending = True
-        waiting, submit = self._waiting, self._limiter.submit
+        waiting, submit = self._waiting, self._submit
         try:
             while waiting and self._in_flight < self._at_once:
                 batch = waiting[0]
@@ -88,7 +87,7 @@ class Batches:
         finally:
             self._sending = False
 
-    def _answered(self, batch: _Batch, place: int, outcome: Answer | Exception) -> None:
+    def _answered(self, batch: _Batch, place: int, outcome: Answer | Allowed | Exception) -> None:
         self._in_flight -= 1
         batch.outcomes[place] = outcome
         batch.left -= 1

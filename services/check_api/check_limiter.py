@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 from regional_limiter.lending import Brought, Lent
-from regional_limiter.limiter import Done, DoneTogether, Inspection, LimiterStatus
+from regional_limiter.limiter import Done, DonePlainly, DoneTogether, Inspection, LimiterStatus
 from regional_limiter.model.decision import Answer, Check
 from regional_limiter.together import Asked
+
+Submit = Callable[[Check, DonePlainly], None]
 
 
 class CheckLimiter(Protocol):
@@ -56,3 +58,17 @@ class CheckLimiter(Protocol):
     async def inspect(self, check: Check) -> Sequence[Inspection]: ...
 
     def status(self) -> LimiterStatus: ...
+
+
+@runtime_checkable
+class PlainLimiter(CheckLimiter, Protocol):
+    """One that can say shortly that it allows, as the limiter on a store that can."""
+
+    def submit_plainly(self, check: Check, done: DonePlainly) -> None:
+        """:meth:`submit`; ``done`` may get an Allowed."""
+        ...
+
+
+def plainest(limiter: CheckLimiter) -> Submit:
+    """How to ask ``limiter`` so that most answers come in the shortest way that it has."""
+    return limiter.submit_plainly if isinstance(limiter, PlainLimiter) else limiter.submit

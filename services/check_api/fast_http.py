@@ -30,6 +30,7 @@ from typing import Any
 
 from regional_limiter.model.decision import Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
+from regional_limiter.store.base import Allowed
 from services.check_api.app import TOO_MANY_BATCHES, NodeApp
 from services.check_api.batches import Outcomes
 from services.check_api.bounded_http import BoundedHttp, encode_reply
@@ -61,18 +62,17 @@ class _Asked:
         self.started_s = perf_counter()
         self.reply: Reply | None = None
 
-    def decided(self, outcome: Answer | Exception) -> None:
+    def decided(self, outcome: Answer | Allowed | Exception) -> None:
         protocol = self.protocol
         node = protocol.node
         response: bytes | None = None
         try:
             if isinstance(outcome, Exception):
                 raise outcome
-            node.counts.checked(self.checks[0].domain, outcome)
             if protocol.writes_at_once():
-                response = node.templates.response(outcome, protocol.default_lines())
+                response = node.response(self.checks[0], outcome, protocol.default_lines())
             if response is None:
-                reply = node.told(outcome, detail=False)
+                reply = node.decided(self.checks[0], outcome)
         except Exception as error:
             response, reply = None, node.failed(error)
         if response is None:
@@ -174,7 +174,7 @@ class FastHttp(BoundedHttp):
         asked = _Asked(self, path, (check,))
         self._asked.append(asked)
         try:
-            node.limiter.submit(check, asked.decided)
+            node.submit(check, asked.decided)
         except (InvalidCheck, RulesUnavailable):
             self._asked.pop()
             return False

@@ -8,8 +8,10 @@ two, which then describe the same rule; ``off`` sends neither.  Retry-After does
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from regional_limiter.model.decision import Answer, Reason, RuleVerdict
 
@@ -53,6 +55,8 @@ _OFF, _LEGACY, _DRAFT_11 = HeaderMode.OFF, HeaderMode.LEGACY, HeaderMode.DRAFT_1
 _EPOCH = LegacyReset.EPOCH
 _SOFT_LIMITED = Reason.SOFT_LIMITED
 
+_LEGACY_LINES = b"x-ratelimit-limit: %d\r\nx-ratelimit-remaining: %d\r\nx-ratelimit-reset: %d\r\n"
+
 
 def answer_lines(
     answer: Answer,
@@ -79,6 +83,39 @@ def answer_lines(
         lines += b"ratelimit-policy: %b\r\nratelimit: %b\r\n" % (policies, limits)
     if mode is not _DRAFT_11:
         lines += _legacy(shown[0], legacy_reset, epoch_now_s)
+    return lines
+
+
+class HeaderItem(NamedTuple):
+    """What headers say of one rule beside its numbers."""
+
+    policy: bytes
+    name: bytes
+    limit: int
+
+    @classmethod
+    def of(cls, rule: str, limit: int, window_ms: int | None, key_hash: bytes) -> HeaderItem:
+        return cls(_policy_text(rule, limit, window_ms, key_hash), _string(rule), limit)
+
+
+def allowed_lines(
+    items: Sequence[HeaderItem], left: Sequence[int], resets_ms: Sequence[int], mode: HeaderMode
+) -> Lines:
+    """As :func:`answer_lines`, of an answer that allows; ``items`` the closest first, numbers in their order."""
+    if mode is _OFF:
+        return b""
+    lines = b""
+    if mode is not _LEGACY:
+        limits = b", ".join(
+            [
+                b"%b;r=%d;t=%d" % (item[1], remaining, -(-reset_ms // 1000))
+                for item, remaining, reset_ms in zip(items, left, resets_ms, strict=True)
+            ]
+        )
+        policies = b", ".join([item[0] for item in items])
+        lines = b"ratelimit-policy: %b\r\nratelimit: %b\r\n" % (policies, limits)
+    if mode is not _DRAFT_11:
+        lines += _LEGACY_LINES % (items[0].limit, left[0], -(-resets_ms[0] // 1000))
     return lines
 
 
@@ -116,14 +153,16 @@ def _policy(item: RuleVerdict) -> bytes:
     return _policy_of(item.rule, item.limit, item.window_ms, item.key_hash)
 
 
-@lru_cache(maxsize=4096)
-def _policy_of(rule: str, limit: int, window_ms: int | None, key_hash: bytes) -> bytes:
+def _policy_text(rule: str, limit: int, window_ms: int | None, key_hash: bytes) -> bytes:
     text = b"%b;q=%d" % (_string(rule), _integer(limit))
     if window_ms is not None and window_ms > 0:
         text += b";w=%d" % _integer(_seconds_up(window_ms))
     if key_hash:
         text += b";pk=:%b:" % b64encode(key_hash)
     return text
+
+
+_policy_of = lru_cache(maxsize=4096)(_policy_text)
 
 
 def _service_limit(item: RuleVerdict) -> bytes:
@@ -137,11 +176,7 @@ def _legacy(item: RuleVerdict, legacy_reset: LegacyReset, epoch_now_s: int) -> L
     reset_s = _seconds_up(verdict.reset_after_ms)
     if legacy_reset is _EPOCH:
         reset_s += epoch_now_s
-    return b"x-ratelimit-limit: %d\r\nx-ratelimit-remaining: %d\r\nx-ratelimit-reset: %d\r\n" % (
-        item.limit,
-        verdict.remaining,
-        reset_s,
-    )
+    return _LEGACY_LINES % (item.limit, verdict.remaining, reset_s)
 
 
 def _seconds_up(duration_ms: int) -> int:

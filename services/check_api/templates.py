@@ -14,9 +14,21 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from regional_limiter.model.decision import Answer, Reason, RuleVerdict, Verdict
+from regional_limiter.plan import Asking
+from regional_limiter.store.base import Allowed
 from services.check_api.answers import encode_answer
 from services.check_api.bounded_http import encode_reply
-from services.check_api.headers import LARGEST_FIELD_INTEGER, HeaderMode, LegacyReset, Lines, answer_lines
+from services.check_api.counts import Series
+from services.check_api.headers import (
+    ITEMS_MOST,
+    LARGEST_FIELD_INTEGER,
+    HeaderItem,
+    HeaderMode,
+    LegacyReset,
+    Lines,
+    allowed_lines,
+    answer_lines,
+)
 from services.check_api.replies import ok
 
 TEMPLATES_MOST = 4096
@@ -24,6 +36,13 @@ TEMPLATES_MOST = 4096
 
 _OK, _LIMITED, _EPOCH = Reason.OK, Reason.LIMITED, LegacyReset.EPOCH
 _HASH_BYTES: Final = 8
+
+
+class Said(NamedTuple):
+    """A whole response, or a body, and the series of the counts that it belongs to."""
+
+    series: Series
+    text: bytes
 
 
 class _Template(NamedTuple):
@@ -68,6 +87,26 @@ _MARKS: Final = (
 """Two of each: a rule whose own name or limit looks like one of them has no template."""
 
 
+class _Told:
+    """What the answers to one asking have in common, kept with it.  By rule, in the order of the set.
+
+    ``owner``: who wrote it.  ``templates`` None: its answers have none.
+    """
+
+    __slots__ = ("hashes", "items", "owner", "series", "templates")
+
+    def __init__(self, owner: Templates, asking: Asking) -> None:
+        self.owner = owner
+        rules = [(step.rule, step.key_hash) for step in asking.plan.steps]
+        self.series: list[Series] = [(rule.domain, rule.id, _OK._value_) for rule, _ in rules]
+        self.hashes = [b2a_base64(key_hash, newline=False) for _, key_hash in rules]
+        self.items = [HeaderItem.of(rule.id, rule.capacity, rule.window_ms, key_hash) for rule, key_hash in rules]
+        known = [owner.of_rule(rule.id, rule.capacity, rule.window_ms) for rule, _ in rules]
+        shown = all(rule.headers and len(key_hash) == _HASH_BYTES for rule, key_hash in rules)
+        templates = [template for template in known if template is not None]
+        self.templates = templates if shown and 0 < len(templates) == len(known) <= ITEMS_MOST else None
+
+
 class Templates:
     """``legacy_reset``: an answer that tells a time of day has no template."""
 
@@ -88,6 +127,56 @@ class Templates:
         """The body that tells ``answer``; None: it has no template."""
         template = self._of(answer)
         return None if template is None else template.body % template.of_body(_values(answer, b"", 0))
+
+    def response_to(self, allowed: Allowed, default_lines: Lines) -> Said | None:
+        """As :meth:`response`, of an allowance that no answer has been made of yet."""
+        told = self._told(allowed)
+        if told is None or told.templates is None:
+            return None
+        left, resets_ms = allowed.left, allowed.reset_after_ms
+        if len(left) == 1:
+            template = told.templates[0]
+            left_text, reset_text = b"%d" % left[0], b"%d" % resets_ms[0]
+            length = b"%d" % (template.fixed_bytes + len(left_text) + len(reset_text))
+            reset_s = b"%d" % -(-resets_ms[0] // 1000)
+            values = (default_lines, told.hashes[0], left_text, reset_s, length, reset_text)
+            return Said(told.series[0], template.response % template.of_response(values))
+        order = sorted(range(len(left)), key=left.__getitem__)
+        closest = order[0]
+        lines = allowed_lines(
+            [told.items[place] for place in order],
+            [left[place] for place in order],
+            [resets_ms[place] for place in order],
+            self._mode,
+        )
+        reply = ok(_body(told.templates[closest], left[closest], resets_ms[closest]), lines)
+        return Said(told.series[closest], encode_reply(reply, default_lines))
+
+    def body_to(self, allowed: Allowed) -> Said | None:
+        """As :meth:`body`, of an allowance that no answer has been made of yet."""
+        told = self._told(allowed)
+        if told is None or told.templates is None:
+            return None
+        left = allowed.left
+        closest = 0 if len(left) == 1 else left.index(min(left))
+        return Said(
+            told.series[closest], _body(told.templates[closest], left[closest], allowed.reset_after_ms[closest])
+        )
+
+    def _told(self, allowed: Allowed) -> _Told | None:
+        """None: the numbers are none that a template takes."""
+        left, resets_ms = allowed.left, allowed.reset_after_ms
+        if min(left) < 0 or max(left) > LARGEST_FIELD_INTEGER or max(resets_ms) > LARGEST_FIELD_INTEGER:
+            return None
+        told: _Told | None = allowed.asking.told
+        if told is None or told.owner is not self:
+            told = allowed.asking.told = _Told(self, allowed.asking)
+        return told
+
+    def of_rule(self, rule: str, limit: int, window_ms: int | None) -> _Template | None:
+        """Of the answer that ``rule`` allows."""
+        known = (rule, limit, window_ms, True, False)
+        return self._known[known] if known in self._known else self._learnt(known)
 
     def _of(self, answer: Answer) -> _Template | None:
         """Of an answer of one rule that allows at once, or denies for a while."""
@@ -163,6 +252,10 @@ def _compiled(
     if len(of_response) < 2 or len(of_body) < 2:
         return None
     return _Template(response, itemgetter(*of_response), body, itemgetter(*of_body), fixed_bytes)
+
+
+def _body(template: _Template, left: int, reset_ms: int) -> bytes:
+    return template.body % template.of_body((b"", b"", b"%d" % left, b"", b"", b"%d" % reset_ms))
 
 
 def _values(answer: Answer, default_lines: Lines, fixed_bytes: int) -> tuple[bytes, ...]:

@@ -385,7 +385,7 @@ async def test_too_many_large_batches_that_wait_for_a_thread_are_sent_elsewhere(
 
 async def test_too_many_batches_that_wait_are_sent_elsewhere() -> None:
     node = node_of(FakeLimiter())
-    node.batches = Batches(node.limiter, waiting_most=0)
+    node.batches = Batches(node.limiter.submit, waiting_most=0)
     problem = assert_problem(await call(node, "POST", "/v1/check:batch", batch(GOOD)), 503)
     assert problem["type"].endswith("#temporary-reduced-capacity")
 

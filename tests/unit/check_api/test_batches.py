@@ -19,7 +19,7 @@ def keys_of(limiter: FakeLimiter) -> list[str]:
 
 def test_a_batch_that_fits_goes_out_at_once_and_is_answered_whole_in_order() -> None:
     limiter, told = WaitingLimiter(), list[Outcomes]()
-    assert Batches(limiter).submit(checks("a", "b", "c"), told.append)
+    assert Batches(limiter.submit).submit(checks("a", "b", "c"), told.append)
     assert keys_of(limiter) == ["a", "b", "c"]
     for place in (2, 1, 0):
         assert told == []
@@ -30,7 +30,7 @@ def test_a_batch_that_fits_goes_out_at_once_and_is_answered_whole_in_order() -> 
 
 def test_all_batches_together_have_a_bound_and_refill_it_by_halves() -> None:
     limiter, told = WaitingLimiter(), list[Outcomes]()
-    batches = Batches(limiter, at_once=4)
+    batches = Batches(limiter.submit, at_once=4)
     batches.submit(checks("a1", "a2", "a3", "a4", "a5", "a6"), told.append)
     batches.submit(checks("b1", "b2"), told.append)
     assert keys_of(limiter) == ["a1", "a2", "a3", "a4"]
@@ -47,7 +47,7 @@ def test_all_batches_together_have_a_bound_and_refill_it_by_halves() -> None:
 
 def test_batches_beyond_those_that_may_wait_are_not_taken() -> None:
     limiter, told = WaitingLimiter(), list[Outcomes]()
-    batches = Batches(limiter, at_once=1, waiting_most=1)
+    batches = Batches(limiter.submit, at_once=1, waiting_most=1)
     assert batches.submit(checks("a", "b"), told.append)
     assert not batches.submit(checks("c"), told.append)
     limiter.release()
@@ -57,7 +57,7 @@ def test_batches_beyond_those_that_may_wait_are_not_taken() -> None:
 
 def test_a_thousand_answers_that_come_at_once_are_no_deep_stack_and_leave_room_behind() -> None:
     told: list[Outcomes] = []
-    batches = Batches(FakeLimiter(), at_once=1)
+    batches = Batches(FakeLimiter().submit, at_once=1)
     for _ in range(3):
         assert batches.submit(checks(*["k"] * 5000), told.append)
     assert [list(outcomes) == [ALLOWED] * 5000 for outcomes in told] == [True] * 3
@@ -68,10 +68,10 @@ def test_what_is_wrong_stays_in_its_place_and_is_never_asked() -> None:
     refused = ValueError("wrong")
     limiter = FakeLimiter()
     items = [*checks("a"), refused, *checks("b")]
-    Batches(limiter).submit(items, told.append)
+    Batches(limiter.submit).submit(items, told.append)
     assert told == [[ALLOWED, refused, ALLOWED]]
     limiter.answer = InvalidCheck("attributes", "fewer")
-    Batches(limiter).submit(checks("a"), told.append)
+    Batches(limiter.submit).submit(checks("a"), told.append)
     assert isinstance(told[1][0], InvalidCheck)
-    Batches(limiter).submit([], told.append)
+    Batches(limiter.submit).submit([], told.append)
     assert told[2] == []

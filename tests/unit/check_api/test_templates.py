@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from regional_limiter import engine
 from regional_limiter.model.decision import Answer, Reason, RuleVerdict, ShareKind, Verdict
+from regional_limiter.plan import Plan, answer_in_full
+from regional_limiter.store.base import Allowed
 from services.check_api.answers import encode_answer
 from services.check_api.bounded_http import encode_reply
 from services.check_api.headers import HeaderMode, LegacyReset, answer_lines
@@ -84,6 +90,81 @@ def test_a_rule_that_looks_like_a_mark_has_none() -> None:
 
 def test_a_time_of_day_has_none() -> None:
     assert Templates(HeaderMode.BOTH, LegacyReset.EPOCH).response(told(), DATE) is None
+
+
+LEFT = st.integers(0, 10**9) | NUMBERS
+STEPS = st.lists(
+    st.tuples(
+        RULES,
+        NUMBERS,
+        st.none() | NUMBERS,
+        st.sampled_from([HASH] * 5 + [b""]),
+        st.sampled_from([True] * 9 + [False]),
+        LEFT,
+        LEFT,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def allowed_by(steps: list[tuple[Any, ...]]) -> Allowed:
+    """What a limiter tells that has asked for these rules."""
+    allowed = Allowed([step[5] for step in steps], [step[6] for step in steps])
+    plan = SimpleNamespace(
+        steps=[
+            SimpleNamespace(
+                rule=SimpleNamespace(domain="d", id=rule, capacity=limit, window_ms=window_ms, headers=headers),
+                key_hash=key_hash,
+            )
+            for rule, limit, window_ms, key_hash, headers, *_ in steps
+        ]
+    )
+    plan.combined = partial(Plan.combined, plan)
+    allowed.asking = SimpleNamespace(plan=plan, told=None)
+    return allowed
+
+
+@given(STEPS, st.sampled_from(HeaderMode))
+@example([("all", 100, None, HASH, True, 41, 876)], HeaderMode.BOTH)
+@example([("a", 100, 60_000, HASH, True, 7, 1), ("b%d", 9, None, HASH, True, 3, 1001)], HeaderMode.BOTH)
+@example([("a", 100, None, HASH, True, 3, 1), ("b", 9, None, HASH, True, 3, 1001)], HeaderMode.DRAFT_11)
+def test_an_allowance_told_shortly_is_what_is_written_in_full(
+    steps: list[tuple[Any, ...]], mode: HeaderMode
+) -> None:
+    templates = Templates(mode, LegacyReset.SECONDS)
+    allowed = allowed_by(steps)
+    answer = answer_in_full(allowed)
+    for _ in range(2):
+        for said, full in (
+            (templates.response_to(allowed, DATE), in_full(answer, mode)),
+            (templates.body_to(allowed), encode_answer(answer)),
+        ):
+            assert said is None or said == (("d", answer.rule, "ok"), full)
+
+
+@pytest.mark.parametrize("mode", HeaderMode)
+@pytest.mark.parametrize("rules", [1, 2, 3, 16])
+def test_allowances_of_one_and_of_several_rules_have_one(mode: HeaderMode, rules: int) -> None:
+    templates = Templates(mode, LegacyReset.SECONDS)
+    allowed = allowed_by([(f"r{n}", 100, None, HASH, True, 40 - n, 1000 * n) for n in range(rules)])
+    said, body = templates.response_to(allowed, DATE), templates.body_to(allowed)
+    assert said is not None
+    assert body is not None
+    assert said.text == in_full(answer_in_full(allowed), mode)
+
+
+def test_an_allowance_of_more_rules_than_headers_name_is_written_in_full() -> None:
+    templates = Templates(HeaderMode.BOTH, LegacyReset.SECONDS)
+    assert templates.response_to(allowed_by([("r", 100, None, HASH, True, 4, 1)] * 17), DATE) is None
+
+
+def test_two_nodes_that_tell_in_other_ways_do_not_share_what_they_keep() -> None:
+    allowed = allowed_by([("r", 100, None, HASH, True, 4, 1)])
+    for mode in (HeaderMode.BOTH, HeaderMode.OFF, HeaderMode.BOTH):
+        said = Templates(mode, LegacyReset.SECONDS).response_to(allowed, DATE)
+        assert said is not None
+        assert said.text == in_full(answer_in_full(allowed), mode)
 
 
 def test_templates_are_bounded() -> None:
