@@ -63,8 +63,11 @@ class TokenLeaseCalls:
     def note_allowed(self, calls: Sequence[BucketCall], left: Sequence[int], now_us: int) -> None:
         """:meth:`note` of what the store has allowed: rules of region scope, of which so much is left."""
         table = self.table
-        for call, remaining in zip(calls, left, strict=True):
-            table.note_allowed(call, remaining, now_us)
+        if len(calls) == 1:
+            table.note_allowed(calls[0], left[0], now_us)
+        else:
+            for call, remaining in zip(calls, left, strict=True):
+                table.note_allowed(call, remaining, now_us)
         if table.due:
             self._call()
 

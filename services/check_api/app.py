@@ -160,6 +160,8 @@ class NodeApp:
         self._unlogged = 0
         self._web: Callable[[Scope, Receive, Send], Awaitable[None]] | None = None
         self._loading = asyncio.Lock()
+        self.was_ready = False
+        """Once it is, it stays so."""
         self.submit = plainest(limiter)
         self.batches = Batches(self.submit)
         self._parsed_beside = 0
@@ -210,6 +212,11 @@ class NodeApp:
                 routes = await asyncio.to_thread(_import_routes)
                 self._web = routes.build_web(self)
             return self._web
+
+    def is_ready(self) -> bool:
+        """Whether checks can be answered."""
+        self.was_ready = self.limiter.ready
+        return self.was_ready
 
     # ---- the raw path
 
@@ -354,8 +361,9 @@ class NodeApp:
             said = self.templates.response_to(answer, default_lines)
             if said is None:
                 return None
-            self.counts.count(said.series)
-            return said.text
+            series, text = said
+            self.counts.count(series)
+            return text
         response = self.templates.response(answer, default_lines)
         if response is not None:
             self.counts.checked(check.domain, answer)

@@ -101,5 +101,6 @@ class Counts:
         key = (method, route, status)
         durations = self.durations.get(key)
         if durations is None:
-            durations = self.durations.setdefault(key, Durations())
-        durations.record(duration_s)
+            durations = self.durations[key] = Durations()
+        durations.counts[bisect_left(DURATION_BOUNDS_S, duration_s)] += 1
+        durations.sum_s += duration_s

@@ -133,32 +133,41 @@ class FastHttp(BoundedHttp):
             if len(self._asked) >= PIPELINED_MOST or self.flow.write_paused:
                 self._block(data[at:])
                 return
-            if not data.startswith(REQUEST_LINES, at):
-                begins_plainly = end - at < _LONGEST_LINE and any(
-                    line.startswith(data[at:]) for line in REQUEST_LINES
-                )
-                self._go_on(data[at:], plain=begins_plainly)
-                return
             body_at = data.find(b"\r\n\r\n", at, at + HEAD_BYTES_MOST) + 4
-            if body_at < 4:
-                so_far = data[at:]
-                self._go_on(so_far, plain=len(so_far) < HEAD_BYTES_MOST and bool(_HEAD_SO_FAR.match(so_far)))
+            head = heads.known.get(data[at:body_at])
+            if head is None:
+                head = self._new_head(data, at, body_at)
+                if head is None:
+                    return
+            body_end = body_at + head.length
+            if body_end > end:
+                self._go_on(data[at:], plain=body_end - at <= HELD_BYTES_MOST)
                 return
-            head_text = data[at:body_at]
-            head = heads.known.get(head_text) or heads.find(head_text)
-            if head is None or body_at + head.length > end:
-                plain = head is not None and body_at - at + head.length <= HELD_BYTES_MOST
-                self._go_on(data[at:], plain=plain)
-                return
-            if not self._begin(head, data[body_at : body_at + head.length]):
+            if not self._begin(head, data[body_at:body_end]):
                 self._go_on(data[at:], plain=False)
                 return
-            at = body_at + head.length
+            at = body_end
+
+    def _new_head(self, data: bytes, at: int, body_at: int) -> Head | None:
+        """The head that begins at ``at`` and has not been met before.  None: there is none, and what is there was
+        gone on with."""
+        so_far = data[at:]
+        if not so_far.startswith(REQUEST_LINES):
+            short = len(so_far) < _LONGEST_LINE
+            self._go_on(so_far, plain=short and any(line.startswith(so_far) for line in REQUEST_LINES))
+            return None
+        if body_at < 4:
+            self._go_on(so_far, plain=len(so_far) < HEAD_BYTES_MOST and bool(_HEAD_SO_FAR.match(so_far)))
+            return None
+        head = self.node.heads.find(data[at:body_at])
+        if head is None:
+            self._go_on(so_far, plain=False)
+        return head
 
     def _begin(self, head: Head, body: bytes) -> bool:
         """False: nothing has been asked, and the slow path shall answer."""
         node, limit = self.node, self.limit_concurrency
-        if not node.limiter.ready:
+        if not (node.was_ready or node.is_ready()):
             return False
         if limit is not None and (len(self.connections) >= limit or len(self.tasks) >= limit):
             return False

@@ -6,7 +6,8 @@ import json
 import sys
 from typing import Any
 
-from regional_limiter.limiter import LimiterStatus
+from regional_limiter.limiter import Done, LimiterStatus
+from regional_limiter.model.decision import Check
 from services.check_api.app import NodeApp, NodeOptions
 from services.check_api.routes import build_web
 
@@ -18,6 +19,9 @@ def document() -> dict[str, Any]:
 
 class _Nobody:
     """No document depends on a limiter."""
+
+    def submit(self, check: Check, done: Done) -> None:
+        raise NotImplementedError
 
     def status(self) -> LimiterStatus:
         return LimiterStatus(0, 0)

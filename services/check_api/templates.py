@@ -38,16 +38,14 @@ _OK, _LIMITED, _EPOCH = Reason.OK, Reason.LIMITED, LegacyReset.EPOCH
 _HASH_BYTES: Final = 8
 
 
-class Said(NamedTuple):
-    """A whole response, or a body, and the series of the counts that it belongs to."""
-
-    series: Series
-    text: bytes
+Said = tuple[Series, bytes]
+"""A whole response, or a body, and the series of the counts that it belongs to."""
 
 
 class _Template(NamedTuple):
     """``response``, ``body``: texts with a place for each number.  ``of_response``, ``of_body``: take from the
-    values (see :func:`_values`) those that go there, in order.  ``fixed_bytes``: of the body without numbers."""
+    values (see :func:`_values` and :func:`_body_values`) those that go there, in order.  ``fixed_bytes``: of the
+    body without numbers."""
 
     response: bytes
     of_response: Callable[[tuple[Any, ...]], tuple[Any, ...]]
@@ -126,21 +124,27 @@ class Templates:
     def body(self, answer: Answer) -> bytes | None:
         """The body that tells ``answer``; None: it has no template."""
         template = self._of(answer)
-        return None if template is None else template.body % template.of_body(_values(answer, b"", 0))
+        if template is None:
+            return None
+        return template.body % template.of_body(
+            _body_values(answer.remaining, answer.reset_after_ms, answer.retry_after_ms)
+        )
 
     def response_to(self, allowed: Allowed, default_lines: Lines) -> Said | None:
         """As :meth:`response`, of an allowance that no answer has been made of yet."""
-        told = self._told(allowed)
-        if told is None or told.templates is None:
-            return None
+        told: _Told | None = allowed.asking.told
+        if told is None or told.owner is not self:
+            told = self._learnt_of(allowed.asking)
         left, resets_ms = allowed.left, allowed.reset_after_ms
+        if told.templates is None or not _fit(left, resets_ms):
+            return None
         if len(left) == 1:
-            template = told.templates[0]
-            left_text, reset_text = b"%d" % left[0], b"%d" % resets_ms[0]
-            length = b"%d" % (template.fixed_bytes + len(left_text) + len(reset_text))
-            reset_s = b"%d" % -(-resets_ms[0] // 1000)
-            values = (default_lines, told.hashes[0], left_text, reset_s, length, reset_text)
-            return Said(told.series[0], template.response % template.of_response(values))
+            response, of_response, _, _, fixed_bytes = told.templates[0]
+            (reset_ms,) = resets_ms
+            left_text, reset_text = b"%d" % left[0], b"%d" % reset_ms
+            length = b"%d" % (fixed_bytes + len(left_text) + len(reset_text))
+            values = (default_lines, told.hashes[0], left_text, b"%d" % -(-reset_ms // 1000), length, reset_text)
+            return told.series[0], response % of_response(values)
         order = sorted(range(len(left)), key=left.__getitem__)
         closest = order[0]
         lines = allowed_lines(
@@ -149,28 +153,26 @@ class Templates:
             [resets_ms[place] for place in order],
             self._mode,
         )
-        reply = ok(_body(told.templates[closest], left[closest], resets_ms[closest]), lines)
-        return Said(told.series[closest], encode_reply(reply, default_lines))
+        template, reset_ms = told.templates[closest], resets_ms[closest]
+        reply = ok(template.body % template.of_body(_body_values(left[closest], reset_ms, 0)), lines)
+        return told.series[closest], encode_reply(reply, default_lines)
 
     def body_to(self, allowed: Allowed) -> Said | None:
         """As :meth:`body`, of an allowance that no answer has been made of yet."""
-        told = self._told(allowed)
-        if told is None or told.templates is None:
-            return None
-        left = allowed.left
-        closest = 0 if len(left) == 1 else left.index(min(left))
-        return Said(
-            told.series[closest], _body(told.templates[closest], left[closest], allowed.reset_after_ms[closest])
-        )
-
-    def _told(self, allowed: Allowed) -> _Told | None:
-        """None: the numbers are none that a template takes."""
-        left, resets_ms = allowed.left, allowed.reset_after_ms
-        if min(left) < 0 or max(left) > LARGEST_FIELD_INTEGER or max(resets_ms) > LARGEST_FIELD_INTEGER:
-            return None
         told: _Told | None = allowed.asking.told
         if told is None or told.owner is not self:
-            told = allowed.asking.told = _Told(self, allowed.asking)
+            told = self._learnt_of(allowed.asking)
+        left, resets_ms = allowed.left, allowed.reset_after_ms
+        if told.templates is None or not _fit(left, resets_ms):
+            return None
+        closest = 0 if len(left) == 1 else left.index(min(left))
+        template = told.templates[closest]
+        return told.series[closest], template.body % template.of_body(
+            _body_values(left[closest], resets_ms[closest], 0)
+        )
+
+    def _learnt_of(self, asking: Asking) -> _Told:
+        told = asking.told = _Told(self, asking)
         return told
 
     def of_rule(self, rule: str, limit: int, window_ms: int | None) -> _Template | None:
@@ -224,20 +226,20 @@ class Templates:
         response = encode_reply(ok(body, answer_lines(answer, self._mode)), marks.default_lines)
         head, end, _ = response.partition(b"\r\n\r\n")
         head = head.replace(b"content-length: %d" % len(body), b"content-length: \0length\0")
-        body_text, of_body = _places(body, marks)
-        response_text, of_response = _places(head + end + body, marks)
+        body_text, of_body = _places(body, marks, b"%d")
+        response_text, of_response = _places(head + end + body, marks, b"%b")
         numbers_bytes = sum(len(marks.values[place]) for place in of_body)
         return response_text, of_response, body_text, of_body, len(body) - numbers_bytes
 
 
-def _places(text: bytes, marks: _Marks) -> tuple[bytes, tuple[int, ...]]:
-    """``text`` as a format, and which of the values go where its marks were."""
+def _places(text: bytes, marks: _Marks, kind: bytes) -> tuple[bytes, tuple[int, ...]]:
+    """``text`` as a format of values of one ``kind``, and which of them go where its marks were."""
     values = marks.values
     found: list[int] = []
 
     def place(match: re.Match[bytes]) -> bytes:
         found.append(values.index(match[0]))
-        return b"%b"
+        return kind
 
     # The longest first: one may begin as another does.
     longest_first = sorted(values, key=lambda mark: -len(mark))
@@ -254,8 +256,16 @@ def _compiled(
     return _Template(response, itemgetter(*of_response), body, itemgetter(*of_body), fixed_bytes)
 
 
-def _body(template: _Template, left: int, reset_ms: int) -> bytes:
-    return template.body % template.of_body((b"", b"", b"%d" % left, b"", b"", b"%d" % reset_ms))
+def _fit(left: list[int], resets_ms: list[int]) -> bool:
+    """Whether headers can say these numbers."""
+    if len(left) == 1:
+        return 0 <= left[0] <= LARGEST_FIELD_INTEGER >= resets_ms[0]
+    return min(left) >= 0 and max(left) <= LARGEST_FIELD_INTEGER >= max(resets_ms)
+
+
+def _body_values(left: int | None, reset_ms: int, retry_ms: int | None) -> tuple[int | None, ...]:
+    """What is put into the template of a body: numbers, in the places of :func:`_values`."""
+    return None, None, left, None, None, reset_ms, None, retry_ms
 
 
 def _values(answer: Answer, default_lines: Lines, fixed_bytes: int) -> tuple[bytes, ...]:
