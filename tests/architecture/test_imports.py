@@ -73,6 +73,8 @@ PURE_ROOMS = (
     "services/control_api/totals.py",
     "infra/region/units.py",
     "infra/capacity.py",
+    "infra/monitoring/alerts.py",
+    "infra/monitoring/panels.py",
     "services/check_api/authorize.py",
     "services/check_api/lending.py",
     "regional_limiter/lending.py",

@@ -1,0 +1,96 @@
+"""Alerts, dashboard and runbook: they name what exists, and each other."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.deploy_tools import promtool
+from infra.install import ROOT
+from infra.monitoring.__main__ import RULES, texts
+from infra.monitoring.alerts import ALERTS, EXTERNAL, RECORDS
+from infra.monitoring.panels import ROWS
+from services.telemetry import Exposition
+from tests.infra.instruments import every_instrument
+
+RUNBOOK = ROOT / "docs" / "runbook.md"
+METRIC = re.compile(r"\b[a-z][a-z0-9_]*(?::[a-z0-9_]+)+|\b(?:ratelimit|http|rpc|redis|node)_[a-z0-9_]+")
+LABEL_MATCHERS = re.compile(r"\{[^}]*\}")
+SUFFIXES = ("_bucket", "_count", "_sum")
+
+
+def test_the_files_are_as_their_tables_say() -> None:
+    for path, text in texts().items():
+        assert path.read_text() == text, f"{path.name}: write it again with python -m infra.monitoring"
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    yield from ((record.name, record.expr) for record in RECORDS)
+    yield from ((alert.name, alert.expr) for alert in ALERTS)
+    for _, row in ROWS:
+        for panel in row:
+            yield from ((panel.title, query) for query, _ in panel.queries)
+
+
+@pytest.mark.parametrize(("where", "query"), list(queries()))
+def test_every_query_names_metrics_that_exist(where: str, query: str) -> None:
+    known = {record.name for record in RECORDS} | EXTERNAL | every_instrument()
+    named = set(METRIC.findall(LABEL_MATCHERS.sub("", query)))
+    assert named, where
+    for name in named:
+        plain = next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
+        assert name in known or plain in known, f"{where}: no metric is called {name}"
+
+
+def test_prometheus_reads_the_rules_and_every_alert_fires_when_it_should() -> None:
+    for command in (["check", "rules", RULES.name], ["test", "rules", "apportion.rules.test.yaml"]):
+        done = subprocess.run(
+            [str(promtool()), *command], cwd=RULES.parent, capture_output=True, text=True, timeout=50, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_is_tested_firing_and_not_firing() -> None:
+    text = (RULES.parent / "apportion.rules.test.yaml").read_text()
+    for alert in ALERTS:
+        assert f"alertname: {alert.name}}}" in text, f"{alert.name} is not shown to be silent"
+        assert f"alertname: {alert.name}\n        exp_alerts:" in text, f"{alert.name} is not shown to fire"
+
+
+def sections() -> dict[str, str]:
+    parts = re.split(r"^## (\w+)\n", RUNBOOK.read_text(), flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_the_runbook_has_a_section_for_every_alert_and_no_other() -> None:
+    assert list(sections()) == [alert.name for alert in ALERTS]
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_a_section_says_what_it_is_for_callers_and_what_to_do(alert: Any) -> None:
+    section = sections()[alert.name]
+    assert section.strip().startswith(f"*{alert.severity.capitalize()}.*")
+    for part in ("- **Callers**: ", "- **Look at**: ", "- **Do**: "):
+        assert section.count(part) == 1, part
+
+
+def test_the_names_that_exist_are_those_that_a_process_shows(tmp_path: Path) -> None:
+    """The way from an instrument's name to Prometheus' is the exporter's own."""
+    exposition = Exposition("test", "eu")
+    exposition.meter.create_observable_gauge("ratelimit.sync.lag", [_one], "s", "")
+    exposition.meter.create_observable_counter("ratelimit.checks", [_one], "{check}", "")
+    shown = set(re.findall(r"^# TYPE (\S+)", exposition.text().decode(), re.MULTILINE))
+    exposition.close()
+    assert shown == {"ratelimit_sync_lag_seconds", "ratelimit_checks_total"}
+    assert shown <= every_instrument()
+
+
+def _one(_: Any) -> list[Any]:
+    from opentelemetry.metrics import Observation
+
+    return [Observation(1)]
