@@ -24,6 +24,7 @@ from regional_limiter.algorithms.registry import ALGORITHMS
 from regional_limiter.debts import RequestDebt
 from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback, Unanswered, shed
+from regional_limiter.foretold import Foretold, foretold, foretold_of
 from regional_limiter.heartbeat import Heartbeat
 from regional_limiter.lending import Brought, Lent, brought_back, lent, lent_from
 from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason, ShareKind, Verdict
@@ -32,6 +33,7 @@ from regional_limiter.model.rule import Algorithm, Mode, RuleSet
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
 from regional_limiter.plan import Asking, Plan, Planner, Step
+from regional_limiter.rules.judged import Judged
 from regional_limiter.shadow import ShadowCount, Shadows, shadow_request
 from regional_limiter.soft import marked, softened
 from regional_limiter.split_calls import SplitCalls
@@ -118,6 +120,27 @@ class Inspection:
     limit: int
     verdict: Verdict
     ttl_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedStep:
+    """One rule that limits the check.  ``leased``: its tokens that this node holds, for ``lease_left_us``."""
+
+    bucket: Inspection
+    foretold: Foretold
+    is_canary: bool
+    leased: int
+    lease_left_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """``attributes``: as rules see them.  ``rules``: every rule of the set.  ``foretold``: the whole check."""
+
+    attributes: Mapping[str, str]
+    rules: Sequence[Judged]
+    steps: Sequence[ExplainedStep]
+    foretold: Foretold
 
 
 Done = Callable[[Answer | Exception], None]
@@ -449,6 +472,27 @@ class Limiter:
             Inspection(step.rule.id, step.key, step.rule.algorithm, step.rule.capacity, told.verdict, ttl_ms)
             for step, told, ttl_ms in zip(plan.steps, answer.verdicts, ttls, strict=True)
         ]
+
+    async def explain(self, check: Check) -> Explained:
+        """Which rules apply to a check and why, how its buckets stand, and what it would be told if it came now.
+
+        Nothing is charged, created or renewed.  Raises InvalidCheck and RulesUnavailable.
+        """
+        plan = self._planner.plan(check)
+        attributes, rules = self._planner.judged(check)
+        calls = plan.calls(check.cost)
+        buckets = await self.inspect(replace(check, cost=0, request_id=None))
+        now_us = monotonic_ns() // 1000
+        steps = [
+            ExplainedStep(
+                bucket,
+                foretold_of(step, call, bucket.verdict),
+                step.is_canary,
+                *self._token_leases.held(call.key, now_us),
+            )
+            for step, call, bucket in zip(plan.steps, calls, buckets, strict=True)
+        ]
+        return Explained(attributes, rules, steps, foretold(plan, [one.foretold for one in steps]))
 
     async def _ttl_ms(self, call: BucketCall) -> int | None:
         try:

@@ -31,6 +31,7 @@ from regional_limiter.model.keys import bucket_key, tag_of
 from regional_limiter.model.rule import Distribution, MeasuredCost, Mode, Priority, Rule, RuleSet, Scope
 from regional_limiter.model.share import SHARE_UNITS, left_over
 from regional_limiter.rules import Matcher, grammar
+from regional_limiter.rules.judged import Judged, judged
 from regional_limiter.rules.normal import normalised
 from regional_limiter.rules.values import number_of
 from regional_limiter.store.base import Allowed, BucketCall, Sharing
@@ -427,6 +428,18 @@ class Planner:
             self._plans[identity] = plan
             self._bytes += size
         return plan.measured(domain.matcher.complete(check.attributes)) if plan.measures else plan
+
+    def judged(self, check: Check) -> tuple[dict[str, str], list[Judged]]:
+        """The check's attributes as rules see them, and why each rule of its domain applies or does not.
+
+        Raises as :meth:`plan` does.
+        """
+        self.plan(check)
+        domain = self._domains.get(check.domain)
+        if domain is None:
+            return dict(check.attributes), []
+        attributes = domain.matcher.complete(check.attributes)
+        return attributes, judged(domain.matcher, attributes)
 
     def knows(self, domain: str) -> bool:
         """Whether ``domain`` has rules in force here."""

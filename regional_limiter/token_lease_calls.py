@@ -75,6 +75,10 @@ class TokenLeaseCalls:
         """The rules changed."""
         self.table.clear()
 
+    def held(self, key: str, now_us: int) -> tuple[int, int]:
+        """(tokens of ``key`` that may still be spent here, for how long in us)."""
+        return self.table.held(key, now_us)
+
     def counts(self) -> LeaseCounts:
         return self.table.counts()
 

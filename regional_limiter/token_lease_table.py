@@ -285,6 +285,11 @@ class TokenLeaseTable:
         held = self.holds.get(key)
         return held.share if held is not None and held.unspent and now_us < held.ends_us else None
 
+    def held(self, key: str, now_us: int) -> tuple[int, int]:
+        """(tokens of ``key`` that may still be spent here, for how long in us)."""
+        held = self._held.get(key)
+        return (held.unspent, held.ends_us - now_us) if held is not None and now_us < held.ends_us else (0, 0)
+
     def counts(self) -> LeaseCounts:
         out = sum(held.unspent for held in self.holds.values())
         return LeaseCounts(out, self._taken, self._returned, self._lost)

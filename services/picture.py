@@ -16,6 +16,7 @@ from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
 from services.granted import Granted
 from services.health import CUT_MS, Heard, LeaderSeen, RegionHealth, RegionProbe, Sentence, region_health, sentences
+from services.share_history import Entry, ShareHistory
 
 REGIONS_MOST = 100
 UNHEARD_MS = 1_500
@@ -32,6 +33,7 @@ class Picture:
         self._usage: dict[str, tuple[Mapping[str, Any], int]] = {}
         self._since_ms: int | None = None
         self._granted = Granted()
+        self._history = ShareHistory()
         self._lag_ms: int | None = None
 
     def take(self, message: Message, now_ms: int, *, live: bool = True) -> None:
@@ -54,6 +56,7 @@ class Picture:
     def _take_log(self, message: Message, heard_ms: int, now_ms: int) -> None:
         for record in codec.decode_records(message.value):
             self._granted.take(record, heard_ms)
+            self._history.take(record, heard_ms)
         self._lag_ms = max(0, now_ms - message.timestamp_ms)
 
     # ---- regions and leader
@@ -144,6 +147,10 @@ class Picture:
             return None
         entry = usage["keys"].get(key)
         return entry.get("want") if entry else None
+
+    def share_history(self, key: str) -> list[Entry]:
+        """What the log granted of a key lately, the newest first."""
+        return self._history.of(key)
 
     def keys_seen(self) -> list[str]:
         return sorted({key for usage, _ in self._usage.values() for key in usage["keys"]} | self._granted.keys())

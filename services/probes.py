@@ -24,6 +24,7 @@ TIMEOUT_S = 0.7
 TRIES = 2
 """A process on a busy machine may miss one question; one that misses two in a row is said not to answer."""
 AT_ONCE = 16
+NODES_ASKED = 3
 ANSWER_BYTES_MOST = 2_000_000
 
 
@@ -64,6 +65,25 @@ class Probes:
         """What was seen last, without looking."""
         return self._seen
 
+    async def ask_node(self, name: str, path: str) -> Mapping[str, Any]:
+        """What the first node of a region that answers says; ``problem``: why there is nothing else."""
+        region = self._regions[name]
+        problem = "no node of it is known" if not region.nodes else "no node answers"
+        for url in region.nodes[:NODES_ASKED]:
+            answer = await self._get(f"{url}{path}", _bearer(region.node_token))
+            if answer is None or len(answer.content) > ANSWER_BYTES_MOST:
+                continue
+            try:
+                document = answer.json()
+            except ValueError:
+                continue
+            if answer.status_code == 200 and isinstance(document, dict):
+                return document
+            problem = f"{url} answers {answer.status_code}"
+            if isinstance(document, dict) and isinstance(document.get("detail"), str):
+                problem += f": {document['detail'][:200]}"
+        return {"problem": problem}
+
     async def close(self) -> None:
         await self._client.aclose()
 
@@ -78,7 +98,7 @@ class Probes:
         return None if answer is None else answer.status_code == 200
 
     async def _json(self, url: str, token: SecretStr | None) -> Mapping[str, Any]:
-        answer = await self._get(url, {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {})
+        answer = await self._get(url, _bearer(token))
         if answer is None or answer.status_code != 200 or len(answer.content) > ANSWER_BYTES_MOST:
             return {}
         try:
@@ -96,6 +116,10 @@ class Probes:
                 except (httpx.HTTPError, OSError):
                     continue
         return None
+
+
+def _bearer(token: SecretStr | None) -> Mapping[str, str]:
+    return {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
 
 
 def _part(view: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:

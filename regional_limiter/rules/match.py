@@ -47,6 +47,9 @@ class Wildcard:
 class Comparison(Protocol):
     """One condition, ready to compare."""
 
+    @property
+    def view(self) -> View: ...
+
     def passes(self, seen: Seen) -> bool: ...
 
 
@@ -196,6 +199,11 @@ class Matcher:
                 if compiled.rule.stop:
                     break
         return tuple(matches)
+
+    @property
+    def rules(self) -> Sequence[CompiledRule]:
+        """Every rule, in the order of the set."""
+        return self._rules
 
     def candidates(self, attributes: Mapping[str, str]) -> list[int]:
         """The places of the rules that ``match`` compares in full: what a check costs."""

@@ -59,6 +59,7 @@ from services.check_api.bodies import (
 )
 from services.check_api.check_limiter import CheckLimiter, plainest
 from services.check_api.counts import Counts
+from services.check_api.explaining import EXPLAIN_PATH, explain_body, parse_explain
 from services.check_api.headers import HeaderMode, LegacyReset, Lines, answer_lines, as_headers
 from services.check_api.heads import BATCH_PATH, CHECK_PATH, Heads
 from services.check_api.known_bodies import KnownBodies
@@ -184,6 +185,7 @@ class NodeApp:
             "/v1/reset": _Route("POST", self._reset),
             "/v1/peek": _Route("GET", self._peek),
             "/v1/inspect": _Route("GET", self._inspect),
+            EXPLAIN_PATH: _Route("GET", self._explain),
             "/json": _Route("POST", self._rate_limit),
             "/livez": _Route("GET", self._livez, is_probe=True),
             "/readyz": _Route("GET", self._readyz, is_probe=True),
@@ -335,6 +337,13 @@ class NodeApp:
     async def _inspect(self, scope: Scope, receive: Receive) -> Reply:
         check, _ = parse_peek(scope["query_string"])
         return ok(encode_inspection(check.domain, await self.limiter.inspect(check)))
+
+    async def _explain(self, scope: Scope, receive: Receive) -> Reply:
+        check = parse_explain(scope["query_string"])
+        explained = await self.limiter.explain(check)
+        version = self.limiter.status().rules_version
+        body = explain_body(explained, check, self.options.region, self.options.node, version)
+        return ok(msgspec.json.encode(body))
 
     async def _rate_limit(self, scope: Scope, receive: Receive) -> Reply:
         """Envoy's rate limit service for callers without gRPC."""

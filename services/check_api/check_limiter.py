@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from regional_limiter.lending import Brought, Lent
-from regional_limiter.limiter import Done, DonePlainly, DoneTogether, Inspection, LimiterStatus
+from regional_limiter.limiter import Done, DonePlainly, DoneTogether, Explained, Inspection, LimiterStatus
 from regional_limiter.model.decision import Answer, Check
 from regional_limiter.together import Asked
 
@@ -56,6 +56,8 @@ class CheckLimiter(Protocol):
         ...
 
     async def inspect(self, check: Check) -> Sequence[Inspection]: ...
+
+    async def explain(self, check: Check) -> Explained: ...
 
     def status(self) -> LimiterStatus: ...
 

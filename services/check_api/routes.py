@@ -149,6 +149,15 @@ def _raw_paths() -> dict[str, Any]:
             _content("What was lent; tokens 0: nothing, ask again after again_after_ms", "LentBody"),
         ),
         "/v1/inspect": _get("operators", "How the buckets of one identity stand", buckets, identity),
+        "/v1/explain": _get(
+            "operators",
+            "Which rules a check meets and why, how its buckets stand in this region, what it would be told now",
+            {
+                "description": "`next`: the answer to come; `rules`: those that apply; `others`: why they do not",
+                **plain,
+            },
+            [*identity, _query("cost", "Tokens that the check would ask for; 1 unless given")],
+        ),
         "/v1/reset": _post(
             "operators",
             "Make the buckets of one identity as if nothing had been used",

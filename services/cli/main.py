@@ -44,6 +44,7 @@ COMMANDS = {
     "token": _Lazy("services.cli.tokens", "Make, list and revoke access tokens of the control API."),
     "status": _Lazy("services.cli.status", "How regions, leader and shares are doing."),
     "check": _Lazy("services.cli.check", "Ask a node whether something may happen now."),
+    "explain": _Lazy("services.cli.explain", "Why a client is limited, as every region sees it."),
     "load": _Lazy("services.cli.load", "Send checks to the regions and watch the global bound."),
     "rehearse": _Lazy("services.cli.rehearse", "What a rule set would have denied in an access log."),
     "local": _Lazy("infra.local.cli", "The whole system on this machine: up, down, cut, heal, slow, logs."),

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from global_sync.transport.base import Transport
 from regional_limiter.model.errors import InvalidRules
 from services.control_api.access_routes import access_router
+from services.control_api.explain import explain_router
 from services.control_api.guard import Guard
 from services.control_api.history_routes import history_router
 from services.control_api.knowledge import Hub
@@ -40,6 +41,7 @@ ROUTERS = (
     access_router,
     shadow_router,
     status_router,
+    explain_router,
     usage_router,
 )
 

@@ -87,6 +87,8 @@ PURE_ROOMS = (
     "services/simulator/page.py",
     "services/simulator/report.py",
     "services/rule_cases",
+    "services/share_history.py",
+    "regional_limiter/foretold.py",
     "services/rehearsal/formats",
     "services/rehearsal/attributes.py",
     "services/rehearsal/order.py",

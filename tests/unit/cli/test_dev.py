@@ -46,6 +46,35 @@ def check(base: int) -> dict[str, object]:
         return found
 
 
+def explain_says_the_same(base: int) -> None:
+    """As an operator asks it, over the control API, in every region."""
+    arguments = ["explain", "--client-key", "acme", "--resource", "POST /orders"]
+    asked = [*arguments, "--control", f"http://127.0.0.1:{base + 90}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "services.cli.main", *asked], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for words in (
+        "us-east: the next check would be allowed",
+        "orders-gold: 300 at once, then 150/s",
+        'logins: resource is "POST /orders", and must be POST /login',
+        "shares of rl:{",
+    ):
+        assert words in done.stdout
+    told = subprocess.run(
+        [sys.executable, "-m", "services.cli.main", *asked, "--cost", "5000", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert told.returncode == 1, told.stderr
+    found = json.loads(told.stdout)
+    assert {region["next"]["reason"] for region in found["regions"].values()} == {"exceeds_capacity"}
+    [shares] = found["keys"].values()
+    assert sum(shares["shares"].values()) <= 10_000
+
+
 async def test_everything_is_loaded_before_anything_keeps_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +130,7 @@ def test_dev_says_that_it_is_embedded_answers_checks_and_ends_by_ctrl_c() -> Non
         assert "EMBEDDED" in banner
         answer = check(base)
         assert (answer["allowed"], answer["rule"], answer["degraded"]) == (True, "orders-free", False)
+        explain_says_the_same(base)
     finally:
         process.send_signal(signal.SIGINT)
         try:
