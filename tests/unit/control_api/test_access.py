@@ -111,7 +111,7 @@ async def test_every_address_but_the_open_ones_refuses_who_has_no_role_there(
                 continue
             address = path.format(domain="shop", rule_id="r", token_id="0" * 16, version=1, override_id="0" * 16)
             for method in methods:
-                params = {"domain": "shop", "from": 1, "to": 1}
+                params = {"domain": "shop", "from": 1, "to": 1, "client_key": "a", "resource": "b"}
                 answer = await client.request(method, address, json={}, params=params, headers=nowhere)
                 assert answer.status_code == 403, (method, path, answer.text)
 
