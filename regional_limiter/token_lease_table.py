@@ -287,7 +287,7 @@ class TokenLeaseTable:
 
     def held(self, key: str, now_us: int) -> tuple[int, int]:
         """(tokens of ``key`` that may still be spent here, for how long in us)."""
-        held = self._held.get(key)
+        held = self.holds.get(key)
         return (held.unspent, held.ends_us - now_us) if held is not None and now_us < held.ends_us else (0, 0)
 
     def counts(self) -> LeaseCounts:
