@@ -14,7 +14,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -450,6 +450,8 @@ class Agent:
 
     async def _usage_loop(self) -> None:
         while True:
+            for violated in self.side.evidence.take_untold():
+                log.error("an invariant would have been broken", region=self.region, **asdict(violated))
             if self.active:
                 await self._publish_usage()
             await asyncio.sleep(USAGE_INTERVAL_S)

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 
 import structlog
 
@@ -249,6 +250,8 @@ class Leader:
     async def _beat_loop(self) -> None:
         while True:
             await asyncio.sleep(self._times.beat_us / 1e6)
+            for violated in self.side.evidence.take_untold():
+                log.error("an invariant would have been broken", **asdict(violated))
             if self.side.active:
                 now_us = self._now_us()
                 self._append(self.side.beat(now_us, self.policy.leave_out(now_us, self.side)))

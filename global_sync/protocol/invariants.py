@@ -3,11 +3,12 @@
 A violation leaves evidence, and refuses the record or the claim that would have caused it; it never stops the
 process, because the other regions' shares are still right.  Names follow the protocol's invariants:
 
-V1  a GROW leaves the counts of a key at 10,000 at most, or does not raise them.  A WELCOME gives only what there
-    is room for; should it break this all the same, the evidence says so
+V1  a GROW or a WELCOME leaves the counts of a key at 10,000 at most, or does not raise them
 V3  a report never raises a count
+V4  a leader speaks only in the newest epoch that it has read, and leads each epoch once
 V5  a settled hold never rises under one seq
 B   bases of a domain sum to at most 10,000
+E   no echo of this epoch is later than the leader's own clock
 T   a report comes from a region with the same session, patience and gap
 """
 
@@ -37,13 +38,21 @@ class Evidence:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.last: deque[InvariantViolated] = deque(maxlen=_KEPT)
+        self._untold: deque[InvariantViolated] = deque(maxlen=_KEPT)
 
     def require(self, holds: bool, invariant: str, place: str, found: object) -> bool:
         """True when it holds.  Otherwise the evidence is kept, and the caller refuses what it was about to do."""
         if not holds:
             self.counts[invariant] += 1
-            self.last.append(InvariantViolated(invariant, place, str(found)))
+            violated = InvariantViolated(invariant, place, str(found))
+            self.last.append(violated)
+            self._untold.append(violated)
         return holds
+
+    def take_untold(self) -> list[InvariantViolated]:
+        """For the log: each violation once, the last hundred of a flood."""
+        untold, self._untold = list(self._untold), deque(maxlen=_KEPT)
+        return untold
 
     @property
     def total(self) -> int:

@@ -139,7 +139,7 @@ class LeaderSide(LeaderState):
         if report.region in self._ledger.gone:
             self.heard_of_gone.add(report.region)
             return []
-        if report.echo[0] == self.epoch:
+        if report.echo[0] == self.epoch and self._is_past(now_us, report):
             self._counts.raise_consent(report.region, report.echo[1])
         current = self._ledger.current.get(report.region, 0)
         if self._is_hello(report, current, now_us):
@@ -153,6 +153,10 @@ class LeaderSide(LeaderState):
         """Another session or consent than ours would be counted wrongly: such a region stays at its base."""
         same = report.times in ((), self.times.signature)
         return self.evidence.require(same, "T", report.region, report.times)
+
+    def _is_past(self, now_us: int, report: Report) -> bool:
+        """Nobody can have read of a time that this leader's clock has not shown yet."""
+        return self.evidence.require(report.echo[1] <= now_us, "E", report.region, (report.echo, now_us))
 
     def _is_hello(self, report: Report, current: int, now_us: int) -> bool:
         known = self._ledger.agents.get(report.region, {}).get(report.agent)
@@ -168,18 +172,25 @@ class LeaderSide(LeaderState):
         region = report.region
         self._known_regions.add(region)
         low = self._low(region, now_us)
-        before = {key: self._counts.total(key, now_us) for key in self._ledger.keys}
+        if not all(self._welcome_fits(now_us, key, region, low.get(key, BASE)) for key in self._ledger.keys):
+            return []
         self._n += 1
         session = self._ledger.current.get(region, 0) + 1
         welcome = Welcome(self.epoch, self._n, region, report.agent, session, report.basis, low)
         self._ledger.book_welcome(welcome)
         self._counts.extend(region, session, now_us)
         self._links.pop(region, None)
-        for key, total in before.items():
+        for key in self._ledger.keys:
             self._wait_for_newest(key, region, now_us)
-            self._require_fit(key, total, now_us, "WELCOME")
         self._welcomes[region] = Issued((welcome,), now_us)
         return [welcome]
+
+    def _welcome_fits(self, now_us: int, key: str, region: str, value: int) -> bool:
+        """A session that starts with ``value`` leaves the key's counts as they must be."""
+        before, count = self._counts.total(key, now_us), self._counts.count(key, region, now_us)
+        starts_with = self._ledger.base(domain_of(key), region) if value == BASE else value
+        after = before - count + max(count, starts_with)
+        return self.evidence.require(sum_fits(before, after), "V1", f"WELCOME {region} {key}", (before, after))
 
     def _low(self, region: str, now_us: int) -> dict[str, int]:
         """Keys of which the region's base is lent out at present: it starts with what is left."""

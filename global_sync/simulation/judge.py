@@ -3,6 +3,7 @@
 V1  on every key the shares in force sum to at most 10,000; a share under which a node may still spend leased tokens
     counts as in force
 V2  the leader of the newest valid MARK counts at least what is in force
+V4  nobody else leads in a leader's epoch
 V6  left alone from now on, the shares never sum above 10,000 later (looked at where each consent ends)
 and no process has found an invariant of its own broken (its evidence is empty).
 """
@@ -94,6 +95,9 @@ class Judge:
                     self._counted(leader.side, leader.process.now_us(), key, name, share)
             if foresee:
                 self._foresee(key)
+        epochs = [one.side.epoch for one in world.candidates() if one.side.active]
+        if len(set(epochs)) < len(epochs):
+            self.say("V4", "", epochs)
         for name, evidence in world.evidence():
             if evidence.total:
                 self.say("own", name, list(evidence.last)[:2])

@@ -599,6 +599,9 @@ class World:
         self.check_evidence()
 
     def check_counts(self) -> None:
+        epochs = [candidate.side.epoch for candidate in self.candidates if candidate.side.active]
+        if len(set(epochs)) < len(epochs) and not self.found.counts:
+            self.found.counts = (self.true, "two leaders of one epoch", epochs)  # V4
         for candidate in self.candidates:
             side = candidate.side
             if not side.active or side.epoch != self.newest_epoch or self.found.counts:
