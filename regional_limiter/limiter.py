@@ -32,7 +32,7 @@ from regional_limiter.model.errors import OtherRequest, StoreUnavailable
 from regional_limiter.model.rule import Algorithm, Mode, RuleSet
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
-from regional_limiter.plan import Asking, Plan, Planner, Step
+from regional_limiter.plan import Asking, Plan, Planner, Step, answer_in_full
 from regional_limiter.rules.judged import Judged
 from regional_limiter.shadow import ShadowCount, Shadows, shadow_request
 from regional_limiter.soft import marked, softened
@@ -338,7 +338,13 @@ class Limiter:
 
         Raises InvalidCheck (also for a request's id that asked for something else before) and RulesUnavailable.
         """
-        return await self._decide(check, check.cost, check.request_id)
+        asking: Asking | None = check.asking
+        if asking is None or asking.generation != self._planner.generation:
+            asking = self._asking(check, check.cost, check.request_id)
+        if not asking.is_plain:
+            return await settled(partial(self._ask, asking, check.request_id))
+        told: Answer | Allowed = await settled(partial(self._ask_plainly, asking))
+        return answer_in_full(told) if isinstance(told, Allowed) else told
 
     async def peek(self, check: Check) -> Answer:
         """A check of cost 0: changes nothing."""

@@ -279,8 +279,14 @@ def decode_plain_check(reply: Sequence[int]) -> list[Verdict] | Allowed:
         if reply[0] == 1 and not (reply[1] or reply[3] or reply[6]):
             return Allowed([reply[2]], [reply[4]])
     elif len(reply) > 1:
-        allowed, reasons, waits, kinds = (reply[field::_VERDICT_FIELDS] for field in (0, 1, 3, 6))
-        if allowed.count(1) == len(allowed) and not (any(reasons) or any(waits) or any(kinds)):
+        rules = len(reply) // _VERDICT_FIELDS
+        zeros = [0] * rules
+        if (
+            reply[0::_VERDICT_FIELDS] == [1] * rules
+            and reply[1::_VERDICT_FIELDS] == zeros
+            and reply[3::_VERDICT_FIELDS] == zeros
+            and reply[6::_VERDICT_FIELDS] == zeros
+        ):
             return Allowed(list(reply[2::_VERDICT_FIELDS]), list(reply[4::_VERDICT_FIELDS]))
     return decode_check(reply)
 

@@ -87,36 +87,33 @@ def answer_lines(
 
 
 class HeaderItem(NamedTuple):
-    """What headers say of one rule beside its numbers."""
+    """What headers say of one rule, as formats: ``policy`` takes the hash of its key in base64, ``limit`` what is
+    left and the seconds to its reset, ``legacy`` the same."""
 
     policy: bytes
-    name: bytes
-    limit: int
+    limit: bytes
+    legacy: bytes
 
     @classmethod
-    def of(cls, rule: str, limit: int, window_ms: int | None, key_hash: bytes) -> HeaderItem:
-        return cls(_policy_text(rule, limit, window_ms, key_hash), _string(rule), limit)
+    def of(cls, rule: str, limit: int, window_ms: int | None) -> HeaderItem:
+        policy = _policy_text(rule, limit, window_ms, b"").replace(b"%", b"%%") + b";pk=:%b:"
+        name = _string(rule).replace(b"%", b"%%")
+        return cls(policy, name + b";r=%d;t=%d", _LEGACY_LINES.replace(b"%d", b"%d" % limit, 1))
 
 
-def allowed_lines(
-    items: Sequence[HeaderItem], left: Sequence[int], resets_ms: Sequence[int], mode: HeaderMode
-) -> Lines:
-    """As :func:`answer_lines`, of an answer that allows; ``items`` the closest first, numbers in their order."""
+def allowed_format(items: Sequence[HeaderItem], mode: HeaderMode) -> bytes:
+    """A format of what :func:`answer_lines` says of an answer that allows; ``items`` the closest first.
+
+    It takes: the hash of each item, then left and seconds of each, but for ``legacy``; then both of the first, but
+    for ``draft-11``.  Nothing where headers are off.
+    """
     if mode is _OFF:
         return b""
     lines = b""
     if mode is not _LEGACY:
-        limits = b", ".join(
-            [
-                b"%b;r=%d;t=%d" % (item[1], remaining, -(-reset_ms // 1000))
-                for item, remaining, reset_ms in zip(items, left, resets_ms, strict=True)
-            ]
-        )
-        policies = b", ".join([item[0] for item in items])
+        policies, limits = (b", ".join([item[field] for item in items]) for field in (0, 1))
         lines = b"ratelimit-policy: %b\r\nratelimit: %b\r\n" % (policies, limits)
-    if mode is not _DRAFT_11:
-        lines += _LEGACY_LINES % (items[0].limit, left[0], -(-resets_ms[0] // 1000))
-    return lines
+    return lines if mode is _DRAFT_11 else lines + items[0].legacy
 
 
 def retry_after_s(retry_after_ms: int) -> int:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from binascii import b2a_base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from regional_limiter.model.decision import Answer, Reason, RuleVerdict, Verdict
+from regional_limiter.model.rule import Rule
 from regional_limiter.plan import Asking
 from regional_limiter.store.base import Allowed
 from services.check_api.answers import encode_answer
@@ -26,15 +27,19 @@ from services.check_api.headers import (
     HeaderMode,
     LegacyReset,
     Lines,
-    allowed_lines,
+    allowed_format,
     answer_lines,
 )
-from services.check_api.replies import ok
+from services.check_api.replies import JSON_LINES, Reply, ok
 
 TEMPLATES_MOST = 4096
 """Of rules with their limits; each takes about 1 KiB."""
 
+ORDERS_MOST = 24
+"""Of the same rules: all of four."""
+
 _OK, _LIMITED, _EPOCH = Reason.OK, Reason.LIMITED, LegacyReset.EPOCH
+_OFF, _LEGACY, _DRAFT_11 = HeaderMode.OFF, HeaderMode.LEGACY, HeaderMode.DRAFT_11
 _HASH_BYTES: Final = 8
 
 
@@ -85,24 +90,62 @@ _MARKS: Final = (
 """Two of each: a rule whose own name or limit looks like one of them has no template."""
 
 
-class _Told:
-    """What the answers to one asking have in common, kept with it.  By rule, in the order of the set.
+class _Rules:
+    """What the answers that these rules allow together have in common, whoever asks.
 
-    ``owner``: who wrote it.  ``templates`` None: its answers have none.
+    ``templates``: of each, alone.  ``joint``: of all of them, by the order in which headers name them.
     """
 
-    __slots__ = ("hashes", "items", "owner", "series", "templates")
+    __slots__ = ("items", "joint", "mode", "series", "templates")
 
-    def __init__(self, owner: Templates, asking: Asking) -> None:
-        self.owner = owner
-        rules = [(step.rule, step.key_hash) for step in asking.plan.steps]
-        self.series: list[Series] = [(rule.domain, rule.id, _OK._value_) for rule, _ in rules]
-        self.hashes = [b2a_base64(key_hash, newline=False) for _, key_hash in rules]
-        self.items = [HeaderItem.of(rule.id, rule.capacity, rule.window_ms, key_hash) for rule, key_hash in rules]
-        known = [owner.of_rule(rule.id, rule.capacity, rule.window_ms) for rule, _ in rules]
-        shown = all(rule.headers and len(key_hash) == _HASH_BYTES for rule, key_hash in rules)
-        templates = [template for template in known if template is not None]
-        self.templates = templates if shown and 0 < len(templates) == len(known) <= ITEMS_MOST else None
+    def __init__(self, rules: Sequence[Rule], templates: list[_Template], mode: HeaderMode) -> None:
+        self.series: list[Series] = [(rule.domain, rule.id, _OK._value_) for rule in rules]
+        self.items = [HeaderItem.of(rule.id, rule.capacity, rule.window_ms) for rule in rules]
+        self.templates = templates
+        self.mode = mode
+        self.joint: dict[tuple[int, ...], _Template] = {}
+
+    def response(
+        self, left: list[int], resets_ms: list[int], hashes: Sequence[bytes], default_lines: Lines
+    ) -> Said:
+        """The response where several allow; ``hashes``: of their keys, in base64."""
+        places = range(len(left))
+        order = tuple(places if left == sorted(left) else sorted(places, key=left.__getitem__))
+        template = self.joint.get(order)
+        if template is None:
+            template = self._joined(order)
+        closest = order[0]
+        values: list[Any] = [default_lines]
+        if self.mode is not _LEGACY and self.mode is not _OFF:
+            values += [hashes[place] for place in order]
+            for place in order:
+                values.append(left[place])
+                values.append(-(-resets_ms[place] // 1000))
+        if self.mode is not _DRAFT_11 and self.mode is not _OFF:
+            values.append(left[closest])
+            values.append(-(-resets_ms[closest] // 1000))
+        body = template.body % template.of_body(_body_values(left[closest], resets_ms[closest], 0))
+        values.append(len(body))
+        return self.series[closest], template.response % tuple(values) + body
+
+    def _joined(self, order: tuple[int, ...]) -> _Template:
+        if len(self.joint) >= ORDERS_MOST:
+            self.joint.clear()
+        lines = allowed_format([self.items[place] for place in order], self.mode)
+        # A length of no digits, as no body has it.
+        head = encode_reply(Reply(200, lines + JSON_LINES.replace(b"%", b"%%"), b""), b"%b")
+        head = head.replace(b"content-length: 0\r\n", b"content-length: %d\r\n")
+        template = self.joint[order] = self.templates[order[0]]._replace(response=head)
+        return template
+
+
+class _Told(NamedTuple):
+    """What is kept with an asking.  ``owner``: who keeps it.  ``rules`` None: its answers have no template.
+    ``hashes``: of its keys, in base64."""
+
+    owner: Templates
+    rules: _Rules | None
+    hashes: tuple[bytes, ...]
 
 
 class Templates:
@@ -111,6 +154,7 @@ class Templates:
     def __init__(self, mode: HeaderMode, legacy_reset: LegacyReset) -> None:
         self._mode = mode
         self._has_templates = legacy_reset is not _EPOCH
+        self._rules: dict[tuple[tuple[str, str, int, int | None], ...], _Rules] = {}
         self._known: dict[tuple[str, int, int | None, bool, bool], _Template | None] = {}
 
     def response(self, answer: Answer, default_lines: Lines) -> bytes | None:
@@ -135,47 +179,51 @@ class Templates:
         told: _Told | None = allowed.asking.told
         if told is None or told.owner is not self:
             told = self._learnt_of(allowed.asking)
+        _, rules, hashes = told
         left, resets_ms = allowed.left, allowed.reset_after_ms
-        if told.templates is None or not _fit(left, resets_ms):
+        if rules is None or not _fit(left, resets_ms):
             return None
-        if len(left) == 1:
-            response, of_response, _, _, fixed_bytes = told.templates[0]
-            (reset_ms,) = resets_ms
-            left_text, reset_text = b"%d" % left[0], b"%d" % reset_ms
-            length = b"%d" % (fixed_bytes + len(left_text) + len(reset_text))
-            values = (default_lines, told.hashes[0], left_text, b"%d" % -(-reset_ms // 1000), length, reset_text)
-            return told.series[0], response % of_response(values)
-        order = sorted(range(len(left)), key=left.__getitem__)
-        closest = order[0]
-        lines = allowed_lines(
-            [told.items[place] for place in order],
-            [left[place] for place in order],
-            [resets_ms[place] for place in order],
-            self._mode,
-        )
-        template, reset_ms = told.templates[closest], resets_ms[closest]
-        reply = ok(template.body % template.of_body(_body_values(left[closest], reset_ms, 0)), lines)
-        return told.series[closest], encode_reply(reply, default_lines)
+        if len(left) != 1:
+            return rules.response(left, resets_ms, hashes, default_lines)
+        response, of_response, _, _, fixed_bytes = rules.templates[0]
+        (reset_ms,) = resets_ms
+        left_text, reset_text = b"%d" % left[0], b"%d" % reset_ms
+        length = b"%d" % (fixed_bytes + len(left_text) + len(reset_text))
+        values = (default_lines, hashes[0], left_text, b"%d" % -(-reset_ms // 1000), length, reset_text)
+        return rules.series[0], response % of_response(values)
 
     def body_to(self, allowed: Allowed) -> Said | None:
         """As :meth:`body`, of an allowance that no answer has been made of yet."""
         told: _Told | None = allowed.asking.told
         if told is None or told.owner is not self:
             told = self._learnt_of(allowed.asking)
+        rules = told.rules
         left, resets_ms = allowed.left, allowed.reset_after_ms
-        if told.templates is None or not _fit(left, resets_ms):
+        if rules is None or not _fit(left, resets_ms):
             return None
         closest = 0 if len(left) == 1 else left.index(min(left))
-        template = told.templates[closest]
-        return told.series[closest], template.body % template.of_body(
-            _body_values(left[closest], resets_ms[closest], 0)
-        )
+        template = rules.templates[closest]
+        values = _body_values(left[closest], resets_ms[closest], 0)
+        return rules.series[closest], template.body % template.of_body(values)
 
     def _learnt_of(self, asking: Asking) -> _Told:
-        told = asking.told = _Told(self, asking)
+        steps = asking.plan.steps
+        met = tuple(step.rule for step in steps)
+        shown = all(step.rule.headers and len(step.key_hash) == _HASH_BYTES for step in steps)
+        known = tuple((rule.domain, rule.id, rule.capacity, rule.window_ms) for rule in met)
+        rules = self._rules.get(known)
+        if rules is None and shown and len(steps) <= ITEMS_MOST:
+            templates = [self._of_rule(rule.id, rule.capacity, rule.window_ms) for rule in met]
+            written = [template for template in templates if template is not None]
+            if len(written) == len(templates):
+                if len(self._rules) >= TEMPLATES_MOST:
+                    self._rules.clear()
+                rules = self._rules[known] = _Rules(met, written, self._mode)
+        hashes = tuple(b2a_base64(step.key_hash, newline=False) for step in steps)
+        told = asking.told = _Told(self, rules if shown else None, hashes)
         return told
 
-    def of_rule(self, rule: str, limit: int, window_ms: int | None) -> _Template | None:
+    def _of_rule(self, rule: str, limit: int, window_ms: int | None) -> _Template | None:
         """Of the answer that ``rule`` allows."""
         known = (rule, limit, window_ms, True, False)
         return self._known[known] if known in self._known else self._learnt(known)

@@ -47,6 +47,9 @@ def singles(resource: str = "one", path: str = "/v1/check") -> list[bytes]:
     return [request(path, check(number, resource)) for number in range(CLIENTS)]
 
 
+HOT = [request("/v1/check", {"client_key": "hot", "resource": "one"})]
+
+
 def batches(resource: str = "one") -> list[bytes]:
     return [
         request("/v1/check:batch", {"checks": [check(first + i, resource) for i in range(BATCH)]})
@@ -113,6 +116,8 @@ class Load:
     requests: Sequence[bytes]
     checks: int = 1
     callers: int = CONNECTIONS
+    answered: int = 0
+    """How many checks were answered the last time, those of the first moment too."""
 
     async def cpu_us(self, seconds: float) -> float:
         """CPU time of the server per check."""
@@ -134,6 +139,7 @@ class Load:
         running = False
         await asyncio.sleep(0.05)
         assert not sum(caller.failed for caller in callers), "answers that are none"
+        self.answered = sum(caller.answered for caller in callers) * self.checks
         for caller in callers:
             caller.transport.close()
         return spent_s / done / self.checks * 1e6
@@ -164,6 +170,18 @@ async def open_loop(subject: Subject, requests: Sequence[bytes], rate: int, seco
     return latencies[len(latencies) // 10 :]
 
 
+async def calls_a_check(load: Load, redis: RedisServer, seconds: float) -> float:
+    """How often Redis is called for a check; what carries token leases counts too."""
+
+    def calls() -> int:
+        return int(redis.client.info("commandstats").get("cmdstat_fcall", {}).get("calls", 0))
+
+    await load.cpu_us(seconds / 2)
+    before = calls()
+    await load.cpu_us(seconds)
+    return (calls() - before) / load.answered
+
+
 async def compare(loads: Sequence[Load], rounds: int, seconds: float) -> None:
     spent: dict[str, list[float]] = {load.name: [] for load in loads}
     for _ in range(rounds):
@@ -176,7 +194,7 @@ async def compare(loads: Sequence[Load], rounds: int, seconds: float) -> None:
         print(f"{name:<44}{median(values):>11.1f}{median(ratios):>8.3f}{min(ratios):>8.3f}{max(ratios):>8.3f}")
 
 
-async def measure(bare: Subject, ours: Subject, rounds: int, seconds: float) -> None:
+async def measure(bare: Subject, ours: Subject, redis: RedisServer, rounds: int, seconds: float) -> None:
     # Every key once, so that all meet buckets that are there and plans that are kept.
     for load in (Load("", bare, singles()), Load("", ours, singles()), Load("", ours, singles("three"))):
         await load.cpu_us(0.3)
@@ -185,11 +203,14 @@ async def measure(bare: Subject, ours: Subject, rounds: int, seconds: float) -> 
             Load("bare uvicorn, one check a request", bare, singles()),
             Load("a check", ours, singles()),
             Load(f"a check in a batch of {BATCH}", ours, batches(), BATCH, callers=4),
+            Load("a check of one hot key", ours, HOT),
             Load("a check on the slow path (?x=1)", ours, singles(path="/v1/check?x=1")),
         ],
         rounds,
         seconds,
     )
+    calls = [await calls_a_check(Load("", ours, HOT), redis, seconds) for _ in range(rounds)]
+    print(f"{'hot key: calls to Redis a check':<44}{median(calls):>11.4f}")
     await compare(
         [
             Load("a check that meets one rule", ours, singles()),
@@ -242,7 +263,7 @@ def main() -> None:
             # The first check loads the function library, which the bare one relies on.
             uvloop.run(Load("", ours, singles(), callers=1).cpu_us(0.2))
             with serving("bare", address, load) as bare:
-                uvloop.run(measure(bare, ours, given.rounds, given.seconds))
+                uvloop.run(measure(bare, ours, redis, given.rounds, given.seconds))
 
 
 if __name__ == "__main__":
