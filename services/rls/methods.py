@@ -11,14 +11,18 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
+from regional_limiter.model.decision import Answer, Check
 from services.rls.messages import METHOD, SERVICE, BadRequest, Response
 from services.rls.rpc import INTERNAL, INVALID_ARGUMENT, NOT_FOUND, Failed
-from services.rls.service import RateLimitService
+from services.rls.service import RateLimitService, failure
 from services.rls.wire import fields_of, read_request, write_response
 
 HEALTH: Final = "grpc.health.v1.Health"
 REFLECTION: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 WATCH_EVERY_S: Final = 0.25
+KEPT_MOST: Final = 4096
+KEPT_BYTES_MOST: Final = 512
+"""Of requests that are kept with what was read of them: 4 MiB or so in all."""
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = b"\x08\x01", b"\x08\x02", b"\x08\x03"
 
 Ended = Callable[[bytes | Exception], None]
@@ -73,30 +77,79 @@ def failed(error: Exception, observer: Observer) -> Failed:
 
 
 class _ShouldRateLimit:
+    """Most requests are one check, and come again and again: what was read of one is kept by its bytes."""
+
     def __init__(self, service: RateLimitService, observer: Observer) -> None:
         self._service = service
         self._observer = observer
+        self._known: dict[bytes, Check] = {}
 
     def call(self, data: bytes, ended: Ended) -> None:
-        started_s, observer = perf_counter(), self._observer
-
-        def told(outcome: Response | Exception) -> None:
-            try:
-                if isinstance(outcome, Exception):
-                    raise outcome
-                message = write_response(outcome)
-            except Exception as error:
-                end = failed(error, observer)
-                observer.served(end.code, perf_counter() - started_s)
-                ended(end)
-            else:
-                observer.served(0, perf_counter() - started_s)
-                ended(message)
-
+        started_s = perf_counter()
         try:
-            self._service.should_rate_limit(read_request(data), told)
+            check = self._known.get(data)
+            if check is None:
+                request = read_request(data)
+                check = self._service.plain(request)
+                if check is None:
+                    self._service.should_rate_limit(request, _Answering(self, "", started_s, ended).told)
+                    return
+                self._keep(data, check)
+            self._service.submit(check, _Answering(self, check.domain, started_s, ended).decided)
         except Exception as error:
-            told(error)
+            self.fail(error, started_s, ended)
+
+    def _keep(self, data: bytes, check: Check) -> None:
+        if len(data) <= KEPT_BYTES_MOST:
+            if len(self._known) >= KEPT_MOST:
+                self._known.clear()
+            self._known[data] = check
+
+    def succeed(self, message: bytes, started_s: float, ended: Ended) -> None:
+        self._observer.served(0, perf_counter() - started_s)
+        ended(message)
+
+    def fail(self, error: Exception, started_s: float, ended: Ended) -> None:
+        end = failed(error, self._observer)
+        self._observer.served(end.code, perf_counter() - started_s)
+        ended(end)
+
+    def encoded(self, domain: str, answer: Answer) -> bytes:
+        return self._service.encoded(domain, answer)
+
+
+class _Answering:
+    """A request that is being decided."""
+
+    __slots__ = ("_domain", "_ended", "_method", "_started_s")
+
+    def __init__(self, method: _ShouldRateLimit, domain: str, started_s: float, ended: Ended) -> None:
+        self._method = method
+        self._domain = domain
+        self._started_s = started_s
+        self._ended = ended
+
+    def decided(self, outcome: Answer | Exception) -> None:
+        """Of one check."""
+        try:
+            if isinstance(outcome, Exception):
+                raise failure(outcome)
+            message = self._method.encoded(self._domain, outcome)
+        except Exception as error:
+            self._method.fail(error, self._started_s, self._ended)
+        else:
+            self._method.succeed(message, self._started_s, self._ended)
+
+    def told(self, outcome: Response | Exception) -> None:
+        """Of several."""
+        try:
+            if isinstance(outcome, Exception):
+                raise outcome
+            message = write_response(outcome)
+        except Exception as error:
+            self._method.fail(error, self._started_s, self._ended)
+        else:
+            self._method.succeed(message, self._started_s, self._ended)
 
 
 class _Health:

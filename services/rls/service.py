@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from regional_limiter import engine
+from regional_limiter.limiter import Done
 from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable, StoreUnavailable
 from regional_limiter.model.rule import Algorithm, Rule
@@ -39,6 +40,7 @@ from services.rls.messages import (
 )
 from services.rls.naming import KEYS, keys_text, numbered
 from services.rls.rpc import INVALID_ARGUMENT, UNAVAILABLE, Failed
+from services.rls.wire import write_one
 
 NO_RULES: Final = Failed(UNAVAILABLE, "no valid rule set has been in force here yet")
 
@@ -95,9 +97,40 @@ class RateLimitService:
         except InvalidCheck as error:
             raise Failed(INVALID_ARGUMENT, str(error)) from None
         except RulesUnavailable:
-            raise Failed(
-                UNAVAILABLE, f"the rules of domain {domain} cannot be read here, and none are in force"
-            ) from None
+            raise _unreadable(domain) from None
+
+    def plain(self, request: Request) -> Check | None:
+        """The one check that ``request`` is, if it is no more than that."""
+        domain, descriptors, hits = request
+        if len(descriptors) != 1 or not is_domain(domain):
+            return None
+        (descriptor,) = descriptors
+        if descriptor.override is not None or descriptor.negative:
+            return None
+        return _check(domain, descriptor, hits or 1, 0)
+
+    def submit(self, check: Check, done: Done) -> None:
+        """Decide what :meth:`plain` made, and leave the telling to the caller.  Raises Failed."""
+        if not self._limiter.ready:
+            raise NO_RULES
+        try:
+            self._limiter.submit(check, done)
+        except InvalidCheck as error:
+            raise Failed(INVALID_ARGUMENT, str(error)) from None
+        except RulesUnavailable:
+            raise _unreadable(check.domain) from None
+
+    def encoded(self, domain: str, answer: Answer) -> bytes:
+        """The message that tells the answer to one check, which is counted."""
+        self._note(domain, answer)
+        code = OK if answer.allowed else OVER_LIMIT
+        metadata = _metadata(answer) if self._tells_metadata else None
+        return write_one(code, _status(answer), answer_lines(answer, self._headers), metadata)
+
+    def _note(self, domain: str, answer: Answer) -> None:
+        self._checked(domain, answer)
+        if answer.rule is None and domain and not self._limiter.knows(domain):
+            self.unknown_domains += 1
 
     async def answer(self, request: Request) -> Response:
         """The same by ``await``.  Raises Failed, and what nobody foresaw."""
@@ -119,7 +152,7 @@ class RateLimitService:
     def _decide(self, check: Check, told: Told) -> None:
         def done(outcome: Answer | Exception) -> None:
             if isinstance(outcome, Exception):
-                told(_failure(outcome))
+                told(failure(outcome))
             else:
                 self._tell(told, check.domain, outcome, (outcome,))
 
@@ -128,7 +161,7 @@ class RateLimitService:
     def _decide_together(self, domain: str, asked: Sequence[Asked], told: Told) -> None:
         def done(outcome: Together | Exception) -> None:
             if isinstance(outcome, Exception):
-                told(_failure(outcome))
+                told(failure(outcome))
             else:
                 self._tell(told, domain, outcome.whole, outcome.each)
 
@@ -154,7 +187,7 @@ class RateLimitService:
             except StoreUnavailable as error:
                 told(Failed(UNAVAILABLE, f"the hits could not be given back: {error.cause}"))
             except Exception as error:
-                told(_failure(error))
+                told(failure(error))
 
         task = asyncio.get_running_loop().create_task(give_back())
         _GIVING_BACK.add(task)
@@ -164,9 +197,7 @@ class RateLimitService:
 
     def _tell(self, told: Told, domain: str, whole: Answer, each: Sequence[Answer]) -> None:
         try:
-            self._checked(domain, whole)
-            if whole.rule is None and domain and not self._limiter.knows(domain):
-                self.unknown_domains += 1
+            self._note(domain, whole)
             response = Response(
                 OK if whole.allowed else OVER_LIMIT,
                 [_status(answer) for answer in each],
@@ -189,7 +220,11 @@ _GIVING_BACK: set[asyncio.Task[None]] = set()
 """The loop itself keeps no task alive."""
 
 
-def _failure(error: Exception) -> Exception:
+def _unreadable(domain: str) -> Failed:
+    return Failed(UNAVAILABLE, f"the rules of domain {domain} cannot be read here, and none are in force")
+
+
+def failure(error: Exception) -> Exception:
     """An error that is the request's own, as gRPC names it; one that nobody foresaw stays as it is."""
     if isinstance(error, InvalidCheck):
         return Failed(INVALID_ARGUMENT, str(error))

@@ -8,6 +8,7 @@ A generated reader takes several times as long, and the one that is published do
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from struct import pack
 
 from services.rls.messages import (
@@ -16,6 +17,7 @@ from services.rls.messages import (
     UINT32_MOST,
     BadRequest,
     Descriptor,
+    Limit,
     Override,
     Request,
     Response,
@@ -171,18 +173,31 @@ def write_response(response: Response) -> bytes:
     return b"".join(parts)
 
 
+def write_one(
+    code: int, status: Status, lines: bytes, metadata: dict[str, str | bool | int] | None = None
+) -> bytes:
+    """The same for one descriptor, with its headers as lines of HTTP (``name: value``, each with its end)."""
+    body = _status(status)
+    written = b"\x08%c\x12%b%b" % (code, _number_bytes(len(body)), body)
+    if lines:
+        for line in lines[:-2].split(b"\r\n"):
+            written += _header(line)
+    if metadata is not None:
+        written += _field(0x32, b"".join(_field(0x0A, _member(*item)) for item in metadata.items()))
+    return written
+
+
+@lru_cache(maxsize=4096)
+def _header(line: bytes) -> bytes:
+    name, _, value = line.partition(b": ")
+    return _field(0x1A, _field(0x0A, name) + _field(0x12, value))
+
+
 def _status(status: Status) -> bytes:
     code, limit, remaining, reset_ms = status
-    body = b"\x08" + _number_bytes(code)
+    body = b"\x08%c" % code
     if limit is not None:
-        held = b""
-        if limit.requests_per_unit:
-            held += b"\x08" + _number_bytes(limit.requests_per_unit)
-        if limit.unit:
-            held += b"\x10" + _number_bytes(limit.unit)
-        if limit.name:
-            held += _field(0x1A, limit.name.encode())
-        body += _field(0x12, held)
+        body += _limit(limit)
     if remaining:
         body += b"\x18" + _number_bytes(remaining)
     if limit is not None:
@@ -190,8 +205,20 @@ def _status(status: Status) -> bytes:
         duration = b"\x08" + _number_bytes(seconds) if seconds else b""
         if milliseconds:
             duration += b"\x10" + _number_bytes(milliseconds * 1_000_000)
-        body += _field(0x22, duration)
+        body += b"\x22%c%b" % (len(duration), duration)
     return body
+
+
+@lru_cache(maxsize=4096)
+def _limit(limit: Limit) -> bytes:
+    held = b""
+    if limit.requests_per_unit:
+        held += b"\x08" + _number_bytes(limit.requests_per_unit)
+    if limit.unit:
+        held += b"\x10" + _number_bytes(limit.unit)
+    if limit.name:
+        held += _field(0x1A, limit.name.encode())
+    return _field(0x12, held)
 
 
 def _member(name: str, value: str | bool | int) -> bytes:

@@ -136,7 +136,7 @@ class _StreamState:
         self.received = 0
         self.length = 0
         self.asked = False
-        self.reader = MessageReader()
+        self.reader: MessageReader | None = None
         self.call: Call | None = None
         self.pending = b""
         """Bytes of DATA that wait for a window."""
@@ -144,6 +144,31 @@ class _StreamState:
         """Whether the pending bytes end the stream."""
         self.trailers: bytes | None = None
         """The block that ends the stream, once the pending bytes are gone."""
+
+
+class _Answer:
+    """Where the answer to a call goes."""
+
+    __slots__ = ("_connection", "_number")
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self._connection = connection
+        self._number = number
+
+    def told(self, outcome: bytes | Exception) -> None:
+        self._connection.answered(self._number, outcome)
+
+
+def _size_of_whole_request(data: bytes, at: int, after: int, end: int) -> int:
+    """The size of the frame at ``after`` if it is all the data of the head at ``at``, and one message; else 0."""
+    if end - after < 14 or data[after + 3] != DATA or data[after + 4] != END_STREAM:
+        return 0
+    size = data[after] << 16 | data[after + 1] << 8 | data[after + 2]
+    if size > FRAME_BYTES_LEAST or size < 5 or end - after - 9 < size:
+        return 0
+    if data[at + 5 : at + 9] != data[after + 5 : after + 9] or data[after + 9]:
+        return 0
+    return size if int.from_bytes(data[after + 10 : after + 14], "big") == size - 5 else 0
 
 
 class Front:
@@ -297,6 +322,14 @@ class Connection(asyncio.Protocol):
             kind, flags = data[at + 3], data[at + 4]
             stream = int.from_bytes(data[at + 5 : at + 9], "big") & STREAM_ID_MOST
             try:
+                if kind == HEADERS and flags == END_HEADERS and self._configured and self._block is None:
+                    # Nearly always the whole request comes in these two frames.
+                    size = _size_of_whole_request(data, at, after, end)
+                    if size:
+                        block, after = data[at + 9 : after], after + 9 + size
+                        self._whole_request(stream, block, data[after - size : after])
+                        at = after
+                        continue
                 self._frame(kind, flags, stream, data[at + 9 : after])
             except StreamError as error:
                 self._reset(error.stream, error.code)
@@ -358,8 +391,6 @@ class Connection(asyncio.Protocol):
     # ---- heads
 
     def _on_headers(self, flags: int, stream: int, payload: bytes) -> None:
-        if not stream & 1:
-            raise BrokenProtocol(PROTOCOL_ERROR, "callers have odd streams")
         if flags & (PADDED | PRIORITISED):
             payload = self._unpadded(flags, payload)
             if flags & PRIORITISED:
@@ -385,16 +416,51 @@ class Connection(asyncio.Protocol):
             self._head(first_flags, stream, b"".join(pieces))
 
     def _head(self, flags: int, number: int, block: bytes) -> None:
+        self._on_head(flags, number, self._read(block))
+
+    def _read(self, block: bytes) -> Head:
         try:
-            head = self._reader(block)
+            return self._reader(block)
         except Mangled:
             raise BrokenProtocol(COMPRESSION_ERROR, "a head cannot be read") from None
         except TooLarge:
-            head = Head(status=431)
+            return Head(status=431)
+
+    def _whole_request(self, number: int, block: bytes, data: bytes) -> None:
+        """A head, and all the data of its stream, which is one message."""
+        head = self._read(block)
+        method = self._front.methods.get(head.path)
+        if (
+            not isinstance(method, Unary)
+            or head.status != 200
+            or number <= self._last_id
+            or not number & 1
+            or self._leaving is not None
+            or len(self._streams) + self._untold >= STREAMS_MOST
+            or (head.length is not None and head.length != len(data))
+            or not self._may_ask(head)
+        ):
+            try:
+                self._on_head(END_HEADERS, number, head)
+            except StreamError as error:
+                self._reset(error.stream, error.code)
+            self._on_data(END_STREAM, number, data)
+            return
+        self._last_id = number
+        state = self._streams[number] = _StreamState(number, head, self._stream_window)
+        state.asked = True
+        self._received += len(data)
+        self._give_back(len(data))
+        self._idle_work = 0
+        method.call(data[5:], _Answer(self, number).told)
+
+    def _on_head(self, flags: int, number: int, head: Head) -> None:
         state = self._streams.get(number)
         if state is not None:
             self._trailers(state, head, flags)
             return
+        if not number & 1:
+            raise BrokenProtocol(PROTOCOL_ERROR, "callers have odd streams")
         if number <= self._last_id:
             if number in self._refused:
                 return
@@ -460,6 +526,8 @@ class Connection(asyncio.Protocol):
         if state.head.length is not None and state.length > state.head.length:
             raise StreamError(number, PROTOCOL_ERROR)
         if state.head.status == 200:
+            if state.reader is None:
+                state.reader = MessageReader()
             try:
                 messages = state.reader.feed(data)
             except Failed as error:
@@ -507,14 +575,14 @@ class Connection(asyncio.Protocol):
         if not self._may_ask(head):
             self.fail(state.id, Failed(UNAUTHENTICATED, "a bearer token is needed"))
             return
-        if len(reader.whole) != 1 or reader.unread:
+        if reader is None or len(reader.whole) != 1 or reader.unread:
             self.fail(state.id, Failed(UNIMPLEMENTED, "one whole message is asked for"))
             return
         assert isinstance(method, Unary)
         number = state.id
-        method.call(reader.whole[0], lambda outcome: self._answered(number, outcome))
+        method.call(reader.whole[0], _Answer(self, number).told)
 
-    def _answered(self, number: int, outcome: bytes | Exception) -> None:
+    def answered(self, number: int, outcome: bytes | Exception) -> None:
         if self._resets:
             self._resets -= 1
         if isinstance(outcome, Exception):

@@ -109,6 +109,9 @@ class FakeLimiter:
             raise self.refund_error
         return self.lent
 
+    def knows(self, domain: str) -> bool:
+        return True
+
     async def reset(self, check: Check) -> list[str]:
         self.resets.append(check)
         if self.refund_error is not None:

@@ -61,14 +61,14 @@ async def front(kind: str, **options: Any) -> AsyncIterator[Front]:
     async with in_memory(RULES) as limiter:
         service = RateLimitService(limiter, lambda domain, answer: None)
         noted = Noted()
-        decide = service.should_rate_limit
+        decide = service.submit
 
-        def should_rate_limit(request: Any, told: Any) -> None:
+        def submit(check: Any, done: Any) -> None:
             if running.broken is not None:
                 raise running.broken
-            decide(request, told)
+            decide(check, done)
 
-        service.should_rate_limit = should_rate_limit  # type: ignore[method-assign]
+        service.submit = submit  # type: ignore[method-assign]
         methods = methods_of(service, lambda: running.serving, noted)
         server = build_server(methods, FrontOptions("127.0.0.1", 0, kind, **options), noted)
         running = Front(server, noted)
