@@ -22,6 +22,7 @@ FAULTS_TOLD_MOST = 100
 
 PUT_RULE, DELETE_RULE, PUT_SET, UNREADABLE = "put_rule", "delete_rule", "put_set", "unreadable"
 PUT_OVERRIDE, DELETE_OVERRIDE, END_OVERRIDES = "put_override", "delete_override", "end_overrides"
+PUT_SUBJECTS, DELETE_SUBJECTS = "put_subjects", "delete_subjects"
 PUT_TOKEN, REVOKE_TOKEN = "put_token", "revoke_token"
 
 _NEEDS: Mapping[str, tuple[str, ...]] = {
@@ -31,6 +32,8 @@ _NEEDS: Mapping[str, tuple[str, ...]] = {
     PUT_OVERRIDE: ("domain", "override"),
     DELETE_OVERRIDE: ("domain", "override"),
     END_OVERRIDES: ("domain", "ended_by_ms"),
+    PUT_SUBJECTS: ("domain", "subjects"),
+    DELETE_SUBJECTS: ("domain", "subjects"),
     PUT_TOKEN: ("token",),
     REVOKE_TOKEN: ("token",),
 }
@@ -57,6 +60,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     rule: dict[str, Any] | None = None
     document: dict[str, Any] | None = None
     override: dict[str, Any] | None = None
+    subjects: list[dict[str, Any]] | None = None
     token: dict[str, Any] | None = None
     ended_by_ms: int | None = None
     regions: dict[str, int] | None = None
@@ -166,6 +170,8 @@ def changed_document(known: Mapping[str, Any] | None, change: Change) -> dict[st
         return _without_rule(document, change.rule_id or "")
     if change.kind == END_OVERRIDES:
         return _without_ended(document, change.ended_by_ms or 0)
+    if change.kind in (PUT_SUBJECTS, DELETE_SUBJECTS):
+        return _with_subjects(document, change.subjects or [], put=change.kind == PUT_SUBJECTS)
     return _with_override(document, change.override or {}, put=change.kind == PUT_OVERRIDE)
 
 
@@ -193,6 +199,25 @@ def _with_override(document: dict[str, Any], override: dict[str, Any], *, put: b
     elif len(others) == len(known):
         raise ChangeRefused([Fault("override", "there is none of this rule and key")])
     return {**document, "overrides": others}
+
+
+def _with_subjects(document: dict[str, Any], subjects: list[dict[str, Any]], *, put: bool) -> dict[str, Any]:
+    """The document with (or without) these subjects, each in the place of the one that is found by the same."""
+    known = {_found_by(one): one for one in document.get("subjects", []) if isinstance(one, dict)}
+    for subject in subjects:
+        if put:
+            known[_found_by(subject)] = subject
+        elif known.pop(_found_by(subject), None) is None:
+            raise ChangeRefused([Fault("subjects", f"there is no subject {_shown(subject)}")])
+    return {**document, "subjects": list(known.values())}
+
+
+def _found_by(subject: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    return frozenset((str(name), str(value)) for name, value in subject.items() if name != "set")
+
+
+def _shown(subject: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}"[:100] for name, value in subject.items() if name != "set")
 
 
 def _same_key(one: Any, other: Mapping[str, Any]) -> bool:

@@ -39,6 +39,7 @@ class _Lazy:
 COMMANDS = {
     "rules": _Lazy("services.cli.rules", "Apply, check, list and export rules."),
     "override": _Lazy("services.cli.overrides", "Other limits for one key, for a while; or block it."),
+    "subject": _Lazy("services.cli.subjects", "What is known of clients, such as their tier."),
     "history": _Lazy("services.cli.history", "Who changed what, when, from where and why."),
     "usage": _Lazy("services.cli.usage", "What was allowed and denied, minute by minute."),
     "token": _Lazy("services.cli.tokens", "Make, list and revoke access tokens of the control API."),

@@ -39,14 +39,14 @@ def apply(
     reason: str = typer.Option("", "--reason", help="Why, for the history."),
     made_from: int | None = typer.Option(None, "--if-version", help="Refuse if this is not the newest (0: none)."),
     dry_run: bool = DryRunOption,
-    replace_overrides: bool = typer.Option(
-        False, "--replace-overrides", help="Drop the overrides there are, also if FILE names none."
+    replace_all: bool = typer.Option(
+        False, "--replace-all", help="Drop overrides and subjects there are, also if FILE names none."
     ),
     as_json: bool = _JsonOption,
 ) -> None:
     """Make FILE the rules of its domain: accepted whole, or refused with every fault.
 
-    Overrides that were made one by one stay, if FILE has no overrides itself.
+    Overrides and subjects that were made one by one stay, if FILE names none itself.
 
     Example: apportion rules apply rules.yaml --reason "launch" --dry-run
     """
@@ -57,7 +57,7 @@ def apply(
         headers |= {"If-None-Match": "*"} if made_from == 0 else {"If-Match": f'"{made_from}"'}
     if reason:
         headers["Apportion-Reason"] = reason.encode("ascii", "replace").decode()
-    params = {"dry_run": dry_run, "keep_overrides": not replace_overrides}
+    params = {"dry_run": dry_run, "keep_unnamed": not replace_all}
     try:
         answer = open_control(control).call(
             "PUT", f"/rulesets/{rule_set.domain}", params=params, content=text, headers=headers

@@ -24,6 +24,7 @@ from services.control_api.rules import rules_router
 from services.control_api.rulesets import rulesets_router
 from services.control_api.shadow_routes import shadow_router
 from services.control_api.status import status_router
+from services.control_api.subjects import subjects_router
 from services.control_api.usage_routes import usage_router
 from services.docs_page import app_with_docs
 from services.errors import install_problem_handlers, problem_response
@@ -42,6 +43,7 @@ ROUTERS = (
     shadow_router,
     status_router,
     explain_router,
+    subjects_router,
     usage_router,
 )
 

@@ -40,6 +40,11 @@ class Done:
     known: LoadedSet | None
 
 
+def require_change(request: Request, domain: str, *, dry_run: bool) -> None:
+    """Whoever may read may also try.  Before the body is read: a stranger's is not looked at."""
+    require(request, Role.READER if dry_run else Role.OPERATOR, domain)
+
+
 async def changed(
     hub: Hub, request: Request, domain: str, kind: str, fields: Mapping[str, Any], *, dry_run: bool = False
 ) -> Done | Response:
@@ -47,7 +52,7 @@ async def changed(
 
     ``fields`` are those of a Proposal.  Raises InvalidRules, and HTTPException for a wrong precondition.
     """
-    require(request, Role.READER if dry_run else Role.OPERATOR, domain)
+    require_change(request, domain, dry_run=dry_run)
     wanted = precondition(request)
     rule_id = fields.get("rule_id") if kind in (PUT_RULE, DELETE_RULE) else None
     if (early := await _refused_early(hub, domain, rule_id, wanted)) is not None:

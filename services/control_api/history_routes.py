@@ -25,7 +25,7 @@ _SHOWN = (
     *("offset", "id", "domain", "kind", "rule_id", "accepted", "conflict", "version", "restores"),
     *("author", "origin", "reason", "at_ms", "made_from", "epoch"),
 )
-_CHANGED = ("rule", "document", "override")
+_CHANGED = ("rule", "document", "override", "subjects")
 
 
 def history_router(hub: Hub) -> APIRouter:

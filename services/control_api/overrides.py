@@ -28,6 +28,7 @@ from services.control_api.changing import (
     Limit,
     changed,
     etag,
+    require_change,
     unread_rules,
 )
 from services.control_api.documented import CHANGING, READING, answer, answers, body
@@ -106,8 +107,8 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
         responses=answers({200: _PUT, 201: answer("It is new", examples.SHOWN_OVERRIDE)}, *CHANGING),
     )
     async def put_override(request: Request, domain: Domain = "default", dry_run: DryRun = False) -> Response:
+        require_change(request, domain, dry_run=dry_run)
         override = await read_mapping(request)
-        require(request, Role.READER if dry_run else Role.OPERATOR, domain)
         end = end_ms(override.get("until"))
         if end is not None and end <= wall_ms():
             raise InvalidRules([Fault("until", "is over already")])
@@ -131,7 +132,7 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
     async def delete_override(
         request: Request, override_id: OverrideId, domain: Domain = "default", dry_run: DryRun = False
     ) -> Response:
-        require(request, Role.READER if dry_run else Role.OPERATOR, domain)
+        require_change(request, domain, dry_run=dry_run)
         found = _find(hub, domain, override_id)
         if found is None:
             return await unread_rules(hub) or _none(override_id, domain)

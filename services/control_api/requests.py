@@ -85,6 +85,13 @@ async def read_mapping(request: Request) -> dict[str, Any]:
     return document
 
 
+async def read_list(request: Request) -> list[Any]:
+    document = await read_body(request)
+    if not isinstance(document, list):
+        raise InvalidRules([Fault("body", "must be a list")])
+    return document
+
+
 def _format(content_type: str) -> Format | None:
     media = content_type.partition(";")[0].strip().lower()
     if media.endswith(("/json", "+json")):

@@ -21,6 +21,7 @@ from services.control_api.changing import (
     RuleId,
     changed,
     etag,
+    require_change,
     unread_rules,
 )
 from services.control_api.documented import CHANGING, READING, answer, answers, body
@@ -106,6 +107,7 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
     async def put_rule(
         rule_id: RuleId, request: Request, domain: Domain = "default", dry_run: DryRun = False
     ) -> Response:
+        require_change(request, domain, dry_run=dry_run)
         source = await read_mapping(request)
         done = await changed(hub, request, domain, PUT_RULE, {"rule_id": rule_id, "rule": source}, dry_run=dry_run)
         if isinstance(done, Response):
@@ -121,6 +123,7 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
     async def delete_rule(
         rule_id: RuleId, request: Request, domain: Domain = "default", dry_run: DryRun = False
     ) -> Response:
+        require_change(request, domain, dry_run=dry_run)
         done = await changed(hub, request, domain, DELETE_RULE, {"rule_id": rule_id}, dry_run=dry_run)
         if isinstance(done, Response):
             return done

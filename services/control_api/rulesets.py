@@ -30,6 +30,7 @@ from services.control_api.changing import (
     Limit,
     changed,
     etag,
+    require_change,
     unread_history,
     unread_rules,
 )
@@ -188,15 +189,16 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
         domain: DomainInPath,
         request: Request,
         dry_run: DryRun = False,
-        keep_overrides: Annotated[
-            bool, Query(description="Keep the overrides there are, where the document names none.")
+        keep_unnamed: Annotated[
+            bool, Query(description="Keep the overrides and subjects there are, where the document names none.")
         ] = False,
     ) -> Response:
+        require_change(request, domain, dry_run=dry_run)
         document = _of_domain(await read_mapping(request), domain)
         fields: dict[str, Any] = {"document": document}
         known = hub.book.get(domain)
-        if keep_overrides and "overrides" not in document and known is not None:
-            document["overrides"] = _of_rules(known.document.get("overrides", []), document.get("rules"))
+        if keep_unnamed and known is not None:
+            document = fields["document"] = _with_kept(document, known.document)
             if precondition(request).version is None:  # or an override that is made meanwhile would be lost
                 fields["made_from"] = known.version
         done = await changed(hub, request, domain, PUT_SET, fields, dry_run=dry_run)
@@ -211,7 +213,7 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
     async def rollback(
         domain: DomainInPath, request: Request, to: VersionInQuery, dry_run: DryRun = False
     ) -> Response:
-        require(request, Role.READER if dry_run else Role.OPERATOR, domain)
+        require_change(request, domain, dry_run=dry_run)
         document = await _document(hub, domain, to)
         if isinstance(document, Response):
             return document
@@ -258,10 +260,14 @@ async def _set_answer(hub: Hub, done: Done, document: Mapping[str, Any]) -> Resp
     return JSONResponse(body, 201 if done.known is None else 200, headers=etag(body["version"]))
 
 
-def _of_rules(overrides: list[Any], rules: object) -> list[Any]:
-    """Those of the overrides whose rules are still there."""
-    ids = [rule.get("id") for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
-    return [one for one in overrides if one["rule"] in ids]
+def _with_kept(document: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """With the overrides and subjects that are known, where it names none; overrides of rules that are gone go."""
+    kept = {name: known[name] for name in ("overrides", "subjects") if name in known and name not in document}
+    if "overrides" in kept:
+        rules = document.get("rules")
+        ids = [rule.get("id") for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
+        kept["overrides"] = [one for one in kept["overrides"] if one["rule"] in ids]
+    return {**document, **kept}
 
 
 def _of_domain(document: Mapping[str, Any], domain: str) -> dict[str, Any]:

@@ -155,6 +155,29 @@ def test_a_key_is_given_more_until_friday_or_blocked_and_that_is_kept_and_ended(
     assert (code, "NAME=VALUE" in stderr) == (2, True)
 
 
+def test_what_is_known_of_clients_is_set_imported_and_listed(tmp_path: Path) -> None:
+    applied(tmp_path, "clients")
+    of = ("--domain", "clients")
+    assert run("subject", "set", "a/cme", "tier=gold", *of)[0] == 0
+    file = tmp_path / "tiers.csv"
+    file.write_text("client_key,tier,country\nhooli,free,\ninitech,trial,DE\n")
+    code, stdout, _ = run("subject", "import", str(file), *of, "--dry-run")
+    assert (code, "subjects: 1 -> 3" in stdout) == (0, True)
+    assert run("subject", "import", str(file), *of)[0] == 0
+    listed = [line.split(maxsplit=1) for line in run("subject", "list", *of)[1].splitlines()[1:]]
+    assert [[by, known.strip()] for by, known in listed] == [
+        ["a/cme", "tier=gold"],
+        ["hooli", "tier=free"],
+        ["initech", "tier=trial, country=DE"],
+    ]
+    assert run("subject", "delete", "a/cme", *of)[0] == 0
+    code, _, stderr = run("subject", "delete", "a/cme", *of)
+    assert (code, "no subject client_key a/cme" in stderr) == (1, True)
+    file.write_text("name\nacme\n")
+    code, _, stderr = run("subject", "import", str(file), *of)
+    assert (code, "a column client_key" in stderr) == (2, True)
+
+
 def test_a_token_is_made_used_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, token, stderr = run("token", "create", "ann", "--role", "operator", "--domain", "tokens", "--for", "1h")
     assert code == 0, stderr

@@ -109,7 +109,10 @@ async def test_every_address_but_the_open_ones_refuses_who_has_no_role_there(
                 continue  # what belongs to no domain, and lists that show only what one may see
             if path in ("/v1/status", "/v1/usage"):
                 continue
-            address = path.format(domain="shop", rule_id="r", token_id="0" * 16, version=1, override_id="0" * 16)
+            rest = {"client_key": "acme", "client_key:path": "acme"}
+            address = path.format(
+                domain="shop", rule_id="r", token_id="0" * 16, version=1, override_id="0" * 16, **rest
+            )
             for method in methods:
                 params = {"domain": "shop", "from": 1, "to": 1, "client_key": "a", "resource": "b"}
                 answer = await client.request(method, address, json={}, params=params, headers=nowhere)

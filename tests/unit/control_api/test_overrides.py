@@ -106,9 +106,11 @@ async def test_a_new_set_may_keep_the_overrides_whose_rules_stay(serving: Servin
         for name in "rs":
             await client.put(f"/rules/{name}", json=RULE)
             await client.put("/overrides", json={**BLOCK, "rule": name})
+        await client.put("/subjects/acme", json={"tier": "gold"})
         kept = {"rules": [{"id": "r", "capacity": 7, "refill": "1/s"}]}
-        await client.put("/rulesets/default", json=kept, params={"keep_overrides": True})
+        await client.put("/rulesets/default", json=kept, params={"keep_unnamed": True})
         assert [one["rule"] for one in await overrides(client)] == ["r"]
+        assert (await client.get("/subjects/acme")).status_code == 200
         await client.put("/rulesets/default", json=kept)
         assert await overrides(client) == []
 
