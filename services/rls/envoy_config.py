@@ -20,6 +20,7 @@ from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.rules import grammar, parse_document
 from regional_limiter.rules.faults import nearest
 from regional_limiter.rules.text import read_document
+from services.importing.imported import Imported
 from services.rls.messages import UNIT_MS, Unit
 from services.rls.naming import KEYS, keys_text, numbered
 
@@ -46,15 +47,6 @@ _WITHOUT_EFFECT = {
     "metadata": "answers carry no metadata of single descriptors",
 }
 _REQUESTS_MOST = 2**32 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """``document``: the rule set.  ``notes``: what has no effect here, by its place."""
-
-    domain: str
-    document: dict[str, Any]
-    notes: tuple[Fault, ...]
 
 
 def import_config(text: bytes | str, *, like_envoy: bool = False, domain: str | None = None) -> Imported:

@@ -87,6 +87,7 @@ PURE_ROOMS = (
     "services/simulator/page.py",
     "services/simulator/report.py",
     "services/rule_cases",
+    "services/importing",
     "services/share_history.py",
     "regional_limiter/foretold.py",
     "services/rehearsal/formats",

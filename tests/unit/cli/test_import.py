@@ -38,3 +38,17 @@ def test_what_cannot_be_taken_over_is_named_and_nothing_is_printed() -> None:
     assert (done.exit_code, done.stdout) == (1, "")
     assert "descriptors[0].algorithm: is not known here" in done.stderr
     assert "descriptors[0].value: a * that is not at the end" in done.stderr
+
+
+def test_nginx_and_kong_are_printed_ready_to_be_applied() -> None:
+    for name, text, limit in (
+        ("nginx", "limit_req_zone $remote_addr zone=a:1m rate=5r/s; limit_req zone=a burst=2 nodelay;", 3),
+        ("kong", "plugins: [{name: rate-limiting, config: {minute: 5, policy: local}}]", 5),
+    ):
+        done = CliRunner().invoke(app, ["import", name, "-", "--domain", "edge"], input=text)
+        assert done.exit_code == 0
+        (rule,) = parse(done.stdout).rules
+        assert (rule.domain, rule.capacity) == ("edge", limit)
+        assert done.stderr
+        refused = CliRunner().invoke(app, ["import", name, "-"], input="limit_req zone=b;")
+        assert (refused.exit_code, refused.stdout) == (1, "")
