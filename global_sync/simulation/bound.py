@@ -16,7 +16,8 @@ _SLACK_DENOMINATOR = 1000
 class BoundChecker:
     """One key's admissions, in the order of their time.
 
-    ``worst``: the largest excess so far in tokens (<= 0: the bound holds), ``worst_at_us`` when it was reached.
+    ``last_us``: the last one.  ``worst``: the largest excess so far in tokens (<= 0: the bound holds), and
+    ``worst_at_us`` when it was reached.
     """
 
     def __init__(self, capacity: int, refill: Rate, earlier: BoundChecker | None = None) -> None:
@@ -29,15 +30,15 @@ class BoundChecker:
         self._lowest: int | None = None
         self._worst = -self._capacity
         self._worst_before = earlier.worst if earlier is not None else float("-inf")
-        self._last_us = 0
+        self.last_us = 0
         self.worst_at_us = 0
         self.admitted = 0
 
     def admit(self, at_us: int, cost: int) -> None:
         """``cost`` tokens were admitted at ``at_us``.  Raises ValueError when time goes back."""
-        if at_us < self._last_us:
-            raise ValueError(f"{at_us} us comes after {self._last_us} us")
-        self._last_us = at_us
+        if at_us < self.last_us:
+            raise ValueError(f"{at_us} us comes after {self.last_us} us")
+        self.last_us = at_us
         self.admitted += cost
         before = self._used - self._per_us * at_us
         if self._lowest is None or before < self._lowest:

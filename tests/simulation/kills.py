@@ -79,6 +79,8 @@ KILLED_BY = {
     "nodes_forgotten": 121,
     "leases_live_on": 124,
     "own_library_only": 123,
+    "nodes_unheard": 125,
+    "nodes_at_once": 126,
 }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from global_sync.agent import Agent
 from global_sync.protocol.counts import Bases, Counts
 from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.ledger import Ledger
@@ -57,6 +58,7 @@ _PARTS = {
     NodesSeen: "nodes_seen",
     TokenLeaseTable: "token_leases",
     RegionStore: "store",
+    Agent: "agent",
 }
 
 
@@ -632,6 +634,23 @@ class own_library_only(RegionStore):
         points = await super().list_points()
         begins = self._scheduler.now_us < 8_000_000
         return points if begins else frozenset(point for point in points if point.endswith(f"/{LIBRARY}"))
+
+
+@system
+class nodes_unheard(Agent):
+    """Bases settle whatever the nodes have stored."""
+
+    def _nodes_base_version(self) -> int | None:
+        return self.side.base_version
+
+
+@system
+class nodes_at_once(Agent):
+    """An agent that has just begun takes the nodes that it has heard of for all that there are."""
+
+    def _nodes_base_version(self) -> int | None:
+        self._listening_since_us = -(10**12)
+        return super()._nodes_base_version()
 
 
 # ---- T1 is a rule of whoever calls the leader: the schedule itself breaks it

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from global_sync.simulation import traces
 from global_sync.simulation.bound import BoundChecker
-from global_sync.simulation.faults import Scenario
+from global_sync.simulation.faults import NODE_TIMEOUT_US, Act, Scenario, perform
 from global_sync.simulation.play import TIMES, make, offer_demand
+from global_sync.simulation.region import Region
 from global_sync.simulation.world import Decided, World
 from regional_limiter.model.decision import Check
 from regional_limiter.model.rule import Rate
@@ -25,6 +26,7 @@ def _world(cast: Cast, *, burst: int, per_second: int, nodes: int = 2, old_libra
     world = make(scenario, cast.parts)
     world.settle()
     offer_demand(world, scenario)
+    world.check("r0", Check("default", {"client_key": "all"}))  # so that there is a key to look at
     return world
 
 
@@ -107,3 +109,67 @@ def tokens_leased_under_a_share_end_soon_after_it(cast: Cast) -> list[str]:
     world.demand["r1"] = 3.0
     world.run(2 * SECOND)
     return _problems(world)
+
+
+@schedule(125)
+def bases_are_raised_only_when_every_node_has_stored_the_lower_ones(cast: Cast) -> list[str]:
+    """A node with a slow disk brings its old base to a point that has lost everything, and nobody corrects it."""
+    world = _world(cast, burst=60, per_second=200, nodes=1)
+    first = world.regions["r0"]
+    first.nodes[0].disk_us = 20 * CONSENT
+    world.change_rules(regions={"r0": 1, "r1": 3})
+    world.run(3 * CONSENT)
+    _kill_agents(first)
+    first.redis.shards[0].copy.lose(buckets=True)
+    world.run(2 * CONSENT)
+    return _problems(world)
+
+
+@schedule(126)
+def a_silent_node_is_waited_for_by_an_agent_that_has_just_begun(cast: Cast) -> list[str]:
+    """It was frozen when the bases were lowered, the agent has never heard of it, and the point has lost it too."""
+    world = _world(cast, burst=60, per_second=200, nodes=1)
+    first = world.regions["r0"]
+    first.nodes[0].frozen_until_us = world.now_us + TIMES.session_us + 2 * SECOND + CONSENT // 2
+    _kill_agents(first)
+    first.redis.shards[0].copy.lose(buckets=True)
+    world.run(TIMES.session_us + SECOND)
+    world.start_agent("r0")
+    world.change_rules(regions={"r0": 1, "r1": 3})
+    world.run(CONSENT // 2)
+    _kill_agents(first)
+    first.redis.shards[0].copy.lose(buckets=True)
+    world.run(2 * CONSENT)
+    return _problems(world)
+
+
+def _kill_agents(region: Region) -> None:
+    for running in region.agents:
+        running.process.kill()
+    region.agents.clear()
+
+
+@schedule(127)
+def an_old_primary_doubles_its_share_for_the_node_timeout_at_most(cast: Cast) -> list[str]:
+    world = _world(cast, burst=60, per_second=200)
+    world.demand["r1"] = 3.0
+    world.run(3 * SECOND)
+    doubled = BoundChecker(2 * 60 + 2 * 200, Rate(200, 1000))  # for two seconds, all of it
+    admitted = [0, 0]
+
+    def watch(decided: Decided) -> None:
+        if decided.admitted:
+            doubled.admit(decided.at_us, decided.cost)
+            admitted[decided.at_us >= ends_us] += decided.cost
+
+    world.watchers.append(watch)
+    perform(world, Act(0, "two_primaries", 1, 0, 10 * SECOND))
+    began_us, ends_us = world.now_us, world.now_us + NODE_TIMEOUT_US
+    world.run(2 * NODE_TIMEOUT_US)
+    problems = _problems(world)
+    old = world.old_primary_bounds
+    if not old or max(bound.last_us for bound in old.values()) > began_us + NODE_TIMEOUT_US:
+        problems.append("the old primary decided nothing, or for too long")
+    if doubled.worst > 0 or admitted[1] > 200 * 2 + 60:
+        problems.append(f"{doubled.worst:.0f} tokens more than doubled, {admitted} admitted")
+    return problems
