@@ -1,12 +1,13 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services up down status test test-unit test-infra test-http2 test-gateways test-apis check format sim sim-long mutants bench clean
+.PHONY: help setup services up down status test test-unit test-infra test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench clean
 
 RUN := .venv/bin/python
 ARGS ?=
 TESTS ?= tests
 BENCH ?=
+CASES ?=
 SEEDS ?= 0-1999
 SYSTEM ?= 0-39
 
@@ -62,6 +63,9 @@ sim: setup  ## seeds of the simulated worlds and every directed schedule (SEEDS=
 
 sim-long: setup  ## 1,000,000 seeds, on every core; may be ended and goes on where it was
 	@nice $(RUN) -m tests.simulation long
+
+sim-table: setup  ## what shares reach in five regions, beside their targets (CASES=flash: only those), some minutes
+	@nice $(RUN) -m services.simulator.figures --only "$(CASES)"
 
 mutants: setup  ## break each rule of the protocol: which directed schedule notices?
 	@$(RUN) -m tests.simulation mutants

@@ -38,7 +38,12 @@ from regional_limiter.model.share import ProtocolTimes
 
 POLICY_INTERVAL_S = 0.03
 POLICY_GAP_S = 0.003
-SILENCE_BEATS = 3
+SIGNS_A_BEAT = 3
+"""The leader appends BEATs so many times in the period that its policy counts in: its silence is known sooner."""
+SILENCE_US = 900_000
+RANK_US = 150_000
+"""How long a candidate waits without a BEAT before it takes over, and how much longer the next in rank."""
+SILENCE_BEATS_MOST = 3
 SNAPSHOT_RECORDS = 20_000
 SNAPSHOT_BEATS_LEAST = 5
 SNAPSHOT_BEATS_MOST = 60
@@ -49,6 +54,8 @@ TRIM_INTERVAL_BEATS = 60
 KEYS_PER_PART = 2_000
 WAITING_RECORDS_MOST = 50_000
 APPEND_BATCH = 500
+
+_USUAL_BEAT_US = ProtocolTimes().beat_us
 
 log = structlog.get_logger(__name__)
 
@@ -214,7 +221,7 @@ class Leader:
 
     async def _takeover_loop(self) -> None:
         while True:
-            await asyncio.sleep(self._times.beat_us / 4e6)
+            await asyncio.sleep(self._times.beat_us / 10e6)
             # Asked twice: a beat may come in while the log's end is looked up.
             if self._is_leaderless() and await self._has_read_everything() and self._is_leaderless():
                 self.take_over()
@@ -226,8 +233,14 @@ class Leader:
         return knows_all and not self.side.active
 
     def _is_leaderless(self) -> bool:
-        patience_us = (SILENCE_BEATS + self._rank) * self._times.beat_us
-        return self.may_lead and self._now_us() - self.heard_us >= patience_us
+        return self.may_lead and self._now_us() - self.heard_us >= self._waits_us()
+
+    def _waits_us(self) -> int:
+        """Where all times are shorter it is not so much shorter that a busy machine looks like a dead leader."""
+        beat_us = self._times.beat_us
+        in_proportion = (SILENCE_US + RANK_US * self._rank) * beat_us // _USUAL_BEAT_US
+        least = min(SILENCE_BEATS_MOST * beat_us, SILENCE_US) + self._rank * min(beat_us, RANK_US)
+        return max(in_proportion, least)
 
     def take_over(self) -> None:
         """Append a MARK, whoever leads: for :attr:`may_lead` only.  Safe at any time, and never needed twice."""
@@ -249,7 +262,7 @@ class Leader:
 
     async def _beat_loop(self) -> None:
         while True:
-            await asyncio.sleep(self._times.beat_us / 1e6)
+            await asyncio.sleep(self._times.beat_us / SIGNS_A_BEAT / 1e6)
             for violated in self.side.evidence.take_untold():
                 log.error("an invariant would have been broken", **asdict(violated))
             if self.side.active:

@@ -99,7 +99,13 @@ PURE_ROOMS = (
     "services/rehearsal/report.py",
     "services/rehearsal/page.py",
 )
-SIMULATED_ROOMS = ("global_sync/simulation", "services/simulator")
+SIMULATED_ROOMS = (
+    "global_sync/simulation",
+    "services/simulator/baselines.py",
+    "services/simulator/faults.py",
+    "services/simulator/run.py",
+    "services/simulator/traces.py",
+)
 """No I/O and no real clock either: chance comes from a seed, and the event loop is the room's own."""
 
 IMPURE_MODULES = {
