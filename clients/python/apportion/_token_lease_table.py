@@ -1,10 +1,11 @@
 """An application's token leases: what it holds of which keys, what it asks for and brings back.  Pure.
 
 The same as a node does for its hot keys.  A key that is checked more than 200 times a second here earns a lease of
-what it uses in 100 ms.  While it lasts, checks are decided here; before it runs out it is brought back and a new
-one asked for in the same call, as large as the last one was quickly spent.  Meanwhile, and whenever a lease does
-not hold enough, a node is asked.  What is not needed goes back: after 50 ms in which nothing was spent, shortly
-before the end, when a node had to deny the key, and when the application ends.
+what it uses in 100 ms.  While it lasts, checks are decided here; before it runs out a new one is asked for, as
+large as this one was quickly spent.  A node is further away from an application than the store is from a node, so
+the old one is spent meanwhile, and what is left of it goes back when the new one is there.  Whenever a lease does
+not hold enough, a node is asked.  What is not needed goes back as well: after 50 ms in which nothing was spent,
+shortly before the end, when a node had to deny the key, and when the application ends.
 
 A lease's life is counted from before it was asked for, so it ends here before it ends in the region's store.  What
 cannot be brought back is never spent: the bucket counts it as out until its life is over, and then as spent.
@@ -26,7 +27,9 @@ SHORTEST_NS: Final = 20 * MS
 """A lease that was spent in less counts as spent in this: one burst is not yet a rate."""
 RENEW_BELOW: Final = 5
 """Renewed when less than a fifth of it is left."""
-RENEW_BEFORE_NS: Final = 20 * MS
+RENEW_BEFORE_NS: Final = 30 * MS
+BACK_BEFORE_NS: Final = 15 * MS
+"""What has not been renewed by then is brought back."""
 IDLE_NS: Final = 50 * MS
 FAILED_AGAIN_NS: Final = 100 * MS
 NEVER: Final = 1 << 62
@@ -92,16 +95,18 @@ class Key:
         return bool(self.lease)
 
     def is_due(self, now_ns: int) -> bool:
-        """Whether the lease is to be brought back, or renewed."""
-        if not self.lease or self.asking:
+        """Whether the lease is to be renewed."""
+        if not self.lease or self.asking or now_ns < self.not_before_ns:
             return False
         return self.unspent < self.renew_below or now_ns >= self.renew_at_ns
 
-    def is_idle(self, now_ns: int) -> bool:
-        """Asked every some 10 ms: whether nothing was spent for a while."""
+    def is_over(self, now_ns: int) -> bool:
+        """Asked every some 10 ms: whether the lease is to go back, nearly over or not spent from for a while."""
         if self.unspent != self.seen_unspent:
             self.seen_unspent, self.seen_ns = self.unspent, now_ns
-        return self.holds and now_ns - self.seen_ns >= IDLE_NS
+        if not self.lease:
+            return False
+        return now_ns - self.seen_ns >= IDLE_NS or now_ns >= self.ends_ns - BACK_BEFORE_NS
 
     def note(self, answer: Answer, cost: int, now_ns: int) -> int:
         """A node has decided a check: how many tokens to ask for now, 0 for none."""
@@ -164,37 +169,57 @@ class LeaseCounts:
 
 
 class Lending:
-    """One call to a node: a lease that is brought back, a new one that is wanted, or both."""
+    """One call to a node: a lease that is brought back, or a new one that is wanted."""
 
     __slots__ = ("_asked_ns", "back", "key", "want")
 
-    def __init__(self, key: Key, want: int) -> None:
+    def __init__(self, key: Key, want: int, back: dict[str, Any] | None = None) -> None:
         self.key = key
         self.want = want
-        self.back = key.give_back()
+        self.back = back
         self._asked_ns = 0
-        key.asking = True
+        if want:
+            key.asking = True
 
     def begins(self, now_ns: int) -> None:
         """The call goes out."""
         self._asked_ns = now_ns
 
-    def ended(self, lent: Mapping[str, Any] | None, now_ns: int, counts: LeaseCounts) -> None:
-        """``lent``: what the node said; None, or no such answer: nothing that is known."""
+    def ended(self, lent: Mapping[str, Any] | None, now_ns: int, counts: LeaseCounts) -> Lending | None:
+        """``lent``: what the node said; None, or no such answer: nothing that is known.
+
+        Gives the call that is to follow: the lease that a new one has taken the place of goes back.
+        """
         back = self.back or {"tokens": 0, "unspent": 0}
         counts.spent += back["tokens"] - back["unspent"]
         try:
             if lent is None:
                 raise ValueError("no answer")
             credited, tokens = int(lent["credited"]), int(lent["tokens"])
-            is_held = self.key.granted(lent, self._asked_ns, now_ns)
+            old = self.key.give_back() if tokens > 0 else None
+            if self.want and not self.key.granted(lent, self._asked_ns, now_ns):
+                counts.lost += tokens
         except (KeyError, TypeError, ValueError):
-            self.key.failed(now_ns)
+            if self.want:
+                self.key.failed(now_ns)
             counts.lost += back["unspent"]
-            return
+            return None
         counts.taken += tokens
         counts.returned += credited
-        counts.lost += back["unspent"] - credited + (0 if is_held else tokens)
+        counts.lost += back["unspent"] - credited
+        return None if old is None else Lending(self.key, 0, old)
+
+
+def due(key: Key, now_ns: int) -> Lending | None:
+    """What to call for a key that has just been spent from; it goes on to be spent from."""
+    want = key.want(now_ns) if key.is_due(now_ns) else 0
+    return Lending(key, want) if want else None
+
+
+def returning(key: Key) -> Lending | None:
+    """What to call so that a key holds nothing any more."""
+    back = key.give_back()
+    return None if back is None else Lending(key, 0, back)
 
 
 class Table:
@@ -220,6 +245,11 @@ class Table:
     def knows(self, key: Key) -> bool:
         """Whether ``key`` is still one of the table's: others would hold what nobody brings back."""
         return self._keys.get(key.identity) is key
+
+    def sweep(self, now_ns: int) -> list[Lending]:
+        """Every some 10 ms while the table is busy: what is to be called."""
+        lendings = [returning(key) if key.is_over(now_ns) else due(key, now_ns) for key in self.holding()]
+        return [lending for lending in lendings if lending is not None]
 
     def holding(self) -> list[Key]:
         return [key for key in self._keys.values() if key.holds]

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from apportion._client import AsyncClient, Client
-from apportion._token_lease_table import Key, LeaseCounts, Lending, Table
+from apportion._token_lease_table import Key, LeaseCounts, Lending, Table, due, returning
 from apportion._types import Answer, ApportionError
 
 KEYS_MOST: Final = 1000
@@ -49,15 +49,15 @@ class AsyncTokenLeases:
             answer = key.spend(cost, now_ns)
             if answer is not None:
                 if key.unspent < key.renew_below or now_ns >= key.renew_at_ns:
-                    self._lend(key, key.want(now_ns))
+                    self._begin(due(key, now_ns))
                 return answer
         answer = await self._client.check(client_key, resource, cost=cost, attributes=attributes)
         if key is not None and cost > 0 and not self._is_closed:
-            if not answer.allowed and key.holds:
-                # Somebody needs more than is left, and some of it lies here.
-                self._lend(key, 0)
+            if not answer.allowed:
+                # Somebody needs more than is left, and some of it may lie here.
+                self._begin(returning(key))
             elif (want := key.note(answer, cost, monotonic_ns())) and self._table.knows(key):
-                self._lend(key, want)
+                self._begin(Lending(key, want))
         return answer
 
     def counts(self) -> LeaseCounts:
@@ -70,10 +70,12 @@ class AsyncTokenLeases:
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
-        await asyncio.gather(*self._calls, return_exceptions=True)
+        while self._calls:
+            await asyncio.gather(*self._calls, return_exceptions=True)
         for key in self._table.holding():
-            self._lend(key, 0)
-        await asyncio.gather(*self._calls, return_exceptions=True)
+            self._begin(returning(key))
+        while self._calls:
+            await asyncio.gather(*self._calls, return_exceptions=True)
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,11 +85,11 @@ class AsyncTokenLeases:
     ) -> None:
         await self.aclose()
 
-    def _lend(self, key: Key, want: int) -> None:
-        if key.asking:
+    def _begin(self, lending: Lending | None) -> None:
+        if lending is None:
             return
         loop = asyncio.get_running_loop()
-        task = loop.create_task(self._call(Lending(key, want)))
+        task = loop.create_task(self._call(lending))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
         if self._sweeping is None and not self._is_closed:
@@ -101,18 +103,15 @@ class AsyncTokenLeases:
         except ApportionError:
             pass
         finally:
-            lending.ended(lent, monotonic_ns(), self._table.counts)
+            following = lending.ended(lent, monotonic_ns(), self._table.counts)
+        self._begin(following)
 
     async def _sweep(self) -> None:
         try:
             while self._table.is_busy:
                 await asyncio.sleep(SWEEP_EVERY_S)
-                now_ns = monotonic_ns()
-                for key in self._table.holding():
-                    if key.is_due(now_ns):
-                        self._lend(key, key.want(now_ns))
-                    elif key.is_idle(now_ns):
-                        self._lend(key, 0)
+                for lending in self._table.sweep(monotonic_ns()):
+                    self._begin(lending)
         finally:
             self._sweeping = None
 
@@ -140,16 +139,17 @@ class TokenLeases:
                 now_ns = monotonic_ns()
                 answer = key.spend(cost, now_ns)
                 if answer is not None:
-                    if key.is_due(now_ns):
-                        self._lend(key, key.want(now_ns))
+                    if key.unspent < key.renew_below or now_ns >= key.renew_at_ns:
+                        self._begin(due(key, now_ns))
                     return answer
         answer = self._client.check(client_key, resource, cost=cost, attributes=attributes)
         if key is not None and cost > 0:
             with self._lock:
-                if not answer.allowed and key.holds:
-                    self._lend(key, 0)
+                if not answer.allowed:
+                    # Somebody needs more than is left, and some of it may lie here.
+                    self._begin(returning(key))
                 elif (want := key.note(answer, cost, monotonic_ns())) and self._may_take(key):
-                    self._lend(key, want)
+                    self._begin(Lending(key, want))
         return answer
 
     def _may_take(self, key: Key) -> bool:
@@ -168,9 +168,9 @@ class TokenLeases:
         self._thread.join()
         with self._lock:
             for key in self._table.holding():
-                self._lend(key, 0)
-            due, self._due = self._due, []
-        self._call(due)
+                self._begin(returning(key))
+        while self._call_due():
+            pass
 
     def __enter__(self) -> Self:
         return self
@@ -180,35 +180,29 @@ class TokenLeases:
     ) -> None:
         self.close()
 
-    # ---- with the lock
-
-    def _lend(self, key: Key, want: int) -> None:
-        if not key.asking:
-            self._due.append(Lending(key, want))
+    def _begin(self, lending: Lending | None) -> None:
+        """With the lock: leave a call to the thread."""
+        if lending is not None:
+            self._due.append(lending)
             self._wake.set()
-
-    def _sweep(self, now_ns: int) -> None:
-        for key in self._table.holding():
-            if key.is_due(now_ns):
-                self._lend(key, key.want(now_ns))
-            elif key.is_idle(now_ns):
-                self._lend(key, 0)
 
     # ---- in the thread
 
     def _run(self) -> None:
         while not self._is_closed:
             with self._lock:
-                is_busy = self._table.is_busy
+                is_busy = self._table.is_busy or bool(self._due)
             self._wake.wait(SWEEP_EVERY_S if is_busy else None)
             with self._lock:
                 self._wake.clear()
-                self._sweep(monotonic_ns())
-                due, self._due = self._due, []
-            self._call(due)
+                self._due += self._table.sweep(monotonic_ns())
+            self._call_due()
 
-    def _call(self, due: list[Lending]) -> None:
-        for lending in due:
+    def _call_due(self) -> bool:
+        """Make the calls that are due; whether there were any."""
+        with self._lock:
+            lendings, self._due = self._due, []
+        for lending in lendings:
             lent = None
             lending.begins(monotonic_ns())
             try:
@@ -217,4 +211,5 @@ class TokenLeases:
                 pass
             finally:
                 with self._lock:
-                    lending.ended(lent, monotonic_ns(), self._table.counts)
+                    self._begin(lending.ended(lent, monotonic_ns(), self._table.counts))
+        return bool(lendings)

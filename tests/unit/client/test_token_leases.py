@@ -11,7 +11,17 @@ from typing import Any
 import httpx
 import pytest
 from apportion import Answer, AsyncClient, AsyncTokenLeases, Client, TokenLeases
-from apportion._token_lease_table import CHECKS_LEAST, MS, RENEW_BEFORE_NS, Key, Table
+from apportion._token_lease_table import (
+    BACK_BEFORE_NS,
+    CHECKS_LEAST,
+    MS,
+    RENEW_BEFORE_NS,
+    Key,
+    LeaseCounts,
+    Table,
+    due,
+    returning,
+)
 
 from regional_limiter.in_process import in_memory
 from regional_limiter.limiter import Limiter
@@ -70,6 +80,47 @@ def test_what_is_nearly_spent_or_nearly_over_is_renewed() -> None:
     key.spend(81, 2 * MS)
     assert key.is_due(2 * MS)
     assert holding().is_due(300 * MS - RENEW_BEFORE_NS)
+    assert not holding().is_over(20 * MS)
+    assert holding().is_over(300 * MS - BACK_BEFORE_NS)
+
+
+def test_while_a_new_lease_is_asked_for_the_old_one_is_spent_and_then_goes_back() -> None:
+    key, counts = holding(), LeaseCounts()
+    key.spend(85, 2 * MS)
+    lending = due(key, 2 * MS)
+    assert lending is not None
+    assert (lending.want, lending.back) == (425, None)
+    assert due(key, 2 * MS) is None
+    lending.begins(2 * MS)
+    assert key.spend(5, 3 * MS) is not None
+    following = lending.ended({**LENT, "lease": "13.ab", "tokens": 200}, 4 * MS, counts)
+    assert (key.lease, key.unspent) == ("13.ab", 200)
+    assert following is not None
+    assert following.back == {"lease": "12.ab", "tokens": 100, "unspent": 10, "checks": 2}
+    assert following.ended({**LENT, "tokens": 0, "credited": 10}, 5 * MS, counts) is None
+    assert (key.lease, key.unspent, key.asking) == ("13.ab", 200, False)
+    assert (counts.taken, counts.spent, counts.returned, counts.lost) == (200, 90, 10, 0)
+
+
+def test_where_nothing_more_is_lent_the_old_lease_is_spent_to_its_end() -> None:
+    key, counts = holding(), LeaseCounts()
+    key.spend(85, 2 * MS)
+    lending = due(key, 2 * MS)
+    assert lending is not None
+    lending.begins(2 * MS)
+    assert lending.ended({**LENT, "tokens": 0, "again_after_ms": 100}, 4 * MS, counts) is None
+    assert key.spend(5, 5 * MS) is not None
+    assert due(key, 5 * MS) is None
+
+
+@pytest.mark.parametrize("said", [None, {}, {"tokens": "many"}, {**LENT, "credited": None}])
+def test_what_is_no_answer_loses_what_was_brought_back_and_nothing_else(said: Any) -> None:
+    key, counts = holding(), LeaseCounts()
+    lending = returning(key)
+    assert lending is not None
+    assert lending.ended(said, 4 * MS, counts) is None
+    assert counts.lost == 100
+    assert not key.asking
 
 
 def test_the_next_lease_is_as_large_as_this_one_was_quickly_spent() -> None:
@@ -82,11 +133,11 @@ def test_the_next_lease_is_as_large_as_this_one_was_quickly_spent() -> None:
 
 def test_what_lies_idle_goes_back() -> None:
     key = holding()
-    assert not key.is_idle(20 * MS)
+    assert not key.is_over(20 * MS)
     key.spend(1, 30 * MS)
-    assert not key.is_idle(60 * MS)
-    assert not key.is_idle(100 * MS)
-    assert key.is_idle(110 * MS)
+    assert not key.is_over(60 * MS)
+    assert not key.is_over(100 * MS)
+    assert key.is_over(110 * MS)
     assert key.give_back() == {"lease": "12.ab", "tokens": 100, "unspent": 99, "checks": 1}
     assert key.give_back() is None
     assert key.spend(1, 110 * MS) is None
