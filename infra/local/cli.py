@@ -36,7 +36,7 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, an end asked for, and a terminal that was closed: all the same to us."""
 
 
-@app.command()
+@app.command(epilog="Example: apportion local up --base-port 9100 --dir .local/second")
 def up(
     directory: Directory = DEFAULT_DIRECTORY,
     base_port: Annotated[
@@ -129,14 +129,14 @@ def _end(directory: Path) -> None:
         local.down(directory, Steps(words))
 
 
-@app.command()
+@app.command(epilog="Example: apportion local down")
 def down(directory: Directory = DEFAULT_DIRECTORY) -> None:
     """End everything of the system, however much of it runs."""
     with told_errors():
         local.down(directory, Steps(words))
 
 
-@app.command()
+@app.command(epilog="Example: apportion local status --json")
 def status(directory: Directory = DEFAULT_DIRECTORY, as_json: AsJson = False, check: OrFail = False) -> None:
     """Show addresses, processes and links."""
     with told_errors():
@@ -149,7 +149,7 @@ def status(directory: Directory = DEFAULT_DIRECTORY, as_json: AsJson = False, ch
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(epilog="Example: apportion local cut us-east")
 def cut(region: RegionName, directory: Directory = DEFAULT_DIRECTORY) -> None:
     """Make a region's link to Kafka a black hole: connections stay, nothing passes."""
     with told_errors():
@@ -157,7 +157,7 @@ def cut(region: RegionName, directory: Directory = DEFAULT_DIRECTORY) -> None:
     words.say(f"{region} is cut off; heal it with: {command_line(f'heal {region}', directory)}")
 
 
-@app.command()
+@app.command(epilog="Example: apportion local heal us-east")
 def heal(region: RegionName, directory: Directory = DEFAULT_DIRECTORY) -> None:
     """Let everything pass a region's link again."""
     with told_errors():
@@ -165,7 +165,7 @@ def heal(region: RegionName, directory: Directory = DEFAULT_DIRECTORY) -> None:
     words.say(f"{region} is linked")
 
 
-@app.command()
+@app.command(epilog="Example: apportion local slow us-east --ms 300")
 def slow(
     region: RegionName,
     delay_ms: Annotated[int, typer.Option("--ms", min=0, max=60_000, help="Milliseconds, each direction.")] = 150,
@@ -178,7 +178,7 @@ def slow(
     words.say(f"{region} is {delay_ms} ms away, each direction; back to no delay: {back}")
 
 
-@app.command()
+@app.command(epilog="Example: apportion local logs us-east/node-1")
 def logs(
     name: Annotated[str | None, typer.Argument(help="Such as kafka, control_api or us-east/node-1.")] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the last lines.")] = 50,

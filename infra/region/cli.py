@@ -58,7 +58,7 @@ def _say(region: Region) -> Any:
     return lambda message: words.say(f"{region.settings.name}: {message}")
 
 
-@app.command()
+@app.command(epilog="Example: apportion region up -c region.toml")
 def up(config: Config, wait: Wait = 15.0) -> None:
     """Start whatever does not run of the region, and wait until it answers."""
     with told_errors():
@@ -71,7 +71,7 @@ def up(config: Config, wait: Wait = 15.0) -> None:
         )
 
 
-@app.command()
+@app.command(epilog="Example: apportion region status -c region.toml --json")
 def status(config: Config, as_json: AsJson = False, check: OrFail = False) -> None:
     """Show what runs."""
     with told_errors():
@@ -86,7 +86,7 @@ def status(config: Config, as_json: AsJson = False, check: OrFail = False) -> No
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(epilog="Example: apportion region drain -c region.toml")
 def drain(config: Config) -> None:
     """End the nodes one after another, each when it has answered what it began."""
     with told_errors():
@@ -100,7 +100,7 @@ def drain(config: Config) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(epilog="Example: apportion region restart -c region.toml")
 def restart(config: Config) -> None:
     """End and start every part, one after another: for new code or settings, under load."""
     with told_errors():
@@ -109,7 +109,7 @@ def restart(config: Config) -> None:
         (units if units.is_here else region).restart(_say(region))
 
 
-@app.command()
+@app.command(epilog="Example: apportion region down -c region.toml")
 def down(config: Config) -> None:
     """End everything of the region."""
     with told_errors():
@@ -118,7 +118,7 @@ def down(config: Config) -> None:
         (units if units.is_here else region).down(_say(region))
 
 
-@app.command()
+@app.command(epilog="Example: apportion region install -c region.toml --dry-run")
 def install(config: Config, root: Root = Path("/"), dry_run: DryRun = False) -> None:
     """Write the region's systemd units and start what does not run.  A second time changes nothing."""
     with told_errors():
@@ -129,7 +129,7 @@ def install(config: Config, root: Root = Path("/"), dry_run: DryRun = False) -> 
         typer.echo(f"{change:8} {path}")
 
 
-@app.command()
+@app.command(epilog="Example: apportion region remove -c region.toml --dry-run")
 def remove(config: Config, root: Root = Path("/"), dry_run: DryRun = False) -> None:
     """End every part and delete the systemd units; state and settings stay."""
     with told_errors():

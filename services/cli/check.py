@@ -15,12 +15,13 @@ from services.cli.trust import trusted
 if TYPE_CHECKING:
     import httpx
 
+EXAMPLE = 'Example: apportion check --client-key user:42 --resource "POST /orders" --attr tier=free'
 URL_VARIABLE = "APPORTION_CHECK_URL"
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command("check")(check)
+    app.command("check", epilog=EXAMPLE)(check)
 
 
 def check(

@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=N
 _FileArgument = typer.Argument(..., help="region.toml or hub.toml", exists=False)
 
 
-@app.command()
+@app.command(epilog="Example: apportion config check region.toml")
 def check(file: str = _FileArgument, as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
     """Whether FILE, with the environment on top, is right; every fault by its field."""
     kind, _ = load_settings(file, as_json)
@@ -26,7 +26,7 @@ def check(file: str = _FileArgument, as_json: bool = typer.Option(False, "--json
         typer.echo(f"{file}: valid settings of a {kind}")
 
 
-@app.command()
+@app.command(epilog="Example: apportion config show region.toml")
 def show(
     file: str = _FileArgument,
     redacted: bool = typer.Option(True, "--redacted", help="Secrets are never shown; this is always on."),

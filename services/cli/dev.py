@@ -40,7 +40,7 @@ DEFAULT_RULES = Path(__file__).resolve().parents[2] / "infra" / "local" / "rules
 
 
 def register(app: typer.Typer) -> None:
-    @app.command()
+    @app.command(epilog="Example: apportion dev --base-port 9100")
     def dev(
         rules: Annotated[
             Path, typer.Option(exists=True, dir_okay=False, help="The rule set to start with.")

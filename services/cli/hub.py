@@ -21,7 +21,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 also for what is only weak.")]
 
 
-@app.command()
+@app.command(epilog="Example: apportion hub init -c hub.toml")
 def init(config: Config, as_json: AsJson = False, strict: Strict = False) -> None:
     """Make the topics that are not there, then check.  A second time changes nothing."""
     from global_sync.transport.base import TransportUnavailable
@@ -37,7 +37,7 @@ def init(config: Config, as_json: AsJson = False, strict: Strict = False) -> Non
     _check(options, as_json, strict, made)
 
 
-@app.command()
+@app.command(epilog="Example: apportion hub check -c hub.toml --json")
 def check(config: Config, as_json: AsJson = False, strict: Strict = False) -> None:
     """Whether topics, partitions, replication and retention keep what all regions stand on.  1: they do not."""
     _check(_options(config), as_json, strict, [])

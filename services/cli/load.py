@@ -15,12 +15,13 @@ from services.cli.parsing import parse_attributes
 
 __all__ = ["CheckRecord", "LoadResult", "drive", "register"]
 
+EXAMPLE = "Example: apportion load --target http://127.0.0.1:8101 --rate 500 --seconds 30"
 TOKEN_VARIABLE = "APPORTION_CHECK_TOKEN"
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command("load")(load)
+    app.command("load", epilog=EXAMPLE)(load)
 
 
 def load(

@@ -80,7 +80,7 @@ def apply(
             say(f"{rule['id']}: holds the nearest lower rate that stays exact, {held}")
 
 
-@app.command()
+@app.command(epilog="Example: apportion rules validate rules.yaml")
 def validate(file: str = _FileArgument, as_json: bool = _JsonOption) -> None:
     """Check FILE without any service: every fault by its place."""
     from regional_limiter.model.errors import InvalidRules
@@ -102,7 +102,7 @@ def validate(file: str = _FileArgument, as_json: bool = _JsonOption) -> None:
         typer.echo(f"{file}: valid, domain {rule_set.domain}, {len(rule_set.rules)} rules")
 
 
-@app.command("list")
+@app.command("list", epilog="Example: apportion rules list --domain shop")
 def list_rules(
     domain: str = _DomainOption, control: str | None = _ControlOption, as_json: bool = _JsonOption
 ) -> None:
@@ -133,7 +133,7 @@ def list_rules(
     stdout().print(table)
 
 
-@app.command()
+@app.command(epilog="Example: apportion rules export --domain shop > rules.yaml")
 def export(domain: str = _DomainOption, control: str | None = _ControlOption, as_json: bool = _JsonOption) -> None:
     """The accepted document of a domain, ready to be edited and applied again."""
     body = _get(control, f"/rulesets/{domain}")
@@ -146,12 +146,13 @@ def export(domain: str = _DomainOption, control: str | None = _ControlOption, as
     say(f"version {body['version']}: apply it with --if-version {body['version']} to change nothing unseen")
 
 
-@app.command()
+@app.command(epilog="Example: apportion rules delete orders-free --reason 'no free tier any more'")
 def delete(
     rule_id: str = typer.Argument(..., help="The rule's id."),
     domain: str = _DomainOption,
     control: str | None = _ControlOption,
     reason: str = typer.Option("", "--reason", help="Why, for the history."),
+    as_json: bool = _JsonOption,
 ) -> None:
     """Remove one rule."""
     headers = {"Apportion-Reason": reason.encode("ascii", "replace").decode()} if reason else {}
@@ -161,7 +162,10 @@ def delete(
         )
     except (Refused, NoAnswer) as error:
         end_refused(rule_id, error)
-    typer.echo(f"removed: {rule_id} of domain {domain}, version {answer.json()['version']}")
+    if as_json:
+        print_json(answer.json())
+    else:
+        typer.echo(f"removed: {rule_id} of domain {domain}, version {answer.json()['version']}")
 
 
 def _condition_words(condition: Any) -> str:

@@ -27,7 +27,7 @@ LATENCY = "2,32,42,78,100"
 
 
 def register(app: typer.Typer) -> None:
-    @app.command()
+    @app.command(epilog="Example: apportion simulate --regions eu:2,us:1 --latency 5,60 --trace flash")
     def simulate(
         regions: Annotated[
             str, typer.Option(help="Names, with weights where they are not equal: eu:2,us:1,ap:1.")

@@ -28,7 +28,7 @@ EMBEDDED = "EMBEDDED: all regions in one process, in memory; for trying things o
 LINKS = {"linked": "[green]linked[/]", "silent": "[yellow]silent[/]", "cut": "[red]cut off[/]"}
 
 
-@app.command()
+@app.command(epilog="Example: apportion status --watch")
 def status(
     control: str | None = typer.Option(None, "--control", help=HELP),
     as_json: bool = typer.Option(False, "--json", help="Print the control API's document."),
