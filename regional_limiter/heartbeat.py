@@ -52,6 +52,10 @@ class Heartbeat:
         """The most nodes that were alive together lately, as the points saw it; at least this one."""
         return self._nodes_seen.most()
 
+    def begin_with(self, nodes: int) -> None:
+        """So many nodes there were when an earlier process of this one was told last."""
+        self._nodes_seen.begin_with(nodes)
+
     # ---- life
 
     def start(self) -> None:

@@ -219,6 +219,7 @@ class Limiter:
     async def start(self) -> None:
         """Take up what is on disk and begin to beat.  Needs nothing else to be up."""
         await self._rules.load()
+        self._heart.begin_with(self._rules.nodes_on_disk)
         self._heart.start()
 
     async def stop(self) -> None:
@@ -241,6 +242,7 @@ class Limiter:
     def _hear(self, point: str, reply: TouchReply) -> None:
         self._fallback.hear_consent(point.partition("/")[0], reply.consent_left_us, monotonic_ns() // 1000)
         self._rules.hear(point, reply)
+        self._rules.keep_nodes(self._heart.nodes_most())
 
     def _hear_of_share(self, call: BucketCall, lease: TokenLease, asked_us: int, answered_us: int) -> None:
         if call.sharing is Sharing.ADAPTIVE:

@@ -31,7 +31,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 class NodeFiles:
-    """``rules.json``, ``bases.json`` and ``regions.json`` in a directory that belongs to one node.
+    """``rules.json``, ``bases.json``, ``regions.json`` and ``nodes.json`` in a directory that belongs to one node.
 
     A shared one would let a slower node put older bases back after a faster one has reported newer ones.
     """
@@ -40,6 +40,7 @@ class NodeFiles:
         self._rules = directory / "rules.json"
         self._bases = directory / "bases.json"
         self._regions = directory / "regions.json"
+        self._nodes = directory / "nodes.json"
 
     def read_rules(self) -> bytes | None:
         return self._read(self._rules)
@@ -73,6 +74,18 @@ class NodeFiles:
 
     def write_regions(self, regions: Mapping[str, int]) -> None:
         replace_file(self._regions, json.dumps(dict(regions)).encode())
+
+    def read_nodes(self) -> int:
+        """Among how many nodes the region's part was to be divided; 1 if that is not known."""
+        content = self._read(self._nodes)
+        try:
+            return max(1, int(json.loads(content)["nodes"])) if content is not None else 1
+        except (ValueError, TypeError, KeyError) as error:
+            _log.error("%s cannot be used: %s", self._nodes, error)
+            return 1
+
+    def write_nodes(self, nodes: int) -> None:
+        replace_file(self._nodes, json.dumps({"nodes": nodes}).encode())
 
     def _read(self, path: Path) -> bytes | None:
         try:

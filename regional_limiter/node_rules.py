@@ -85,6 +85,8 @@ class NodeRules:
         self._regions: dict[str, int] = {}
         self._regions_on_disk: dict[str, int] = {}
         self._on_change = on_change
+        self.nodes_on_disk = 1
+        self._keeping_nodes: asyncio.Task[None] | None = None
 
     # ---- start and end
 
@@ -94,6 +96,7 @@ class NodeRules:
         if bases is not None:
             self.base_version, self.bases = bases
             self._on_change()
+        self.nodes_on_disk = await asyncio.to_thread(self._files.read_nodes)
         self._regions = self._regions_on_disk = await asyncio.to_thread(self._files.read_regions)
         blob = await asyncio.to_thread(self._files.read_rules)
         if blob is not None:
@@ -107,7 +110,9 @@ class NodeRules:
                 )
 
     async def stop(self) -> None:
-        tasks = [task for task in (self._learning_rules, self._learning_bases) if task is not None]
+        tasks = [
+            task for task in (self._learning_rules, self._learning_bases, self._keeping_nodes) if task is not None
+        ]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -135,6 +140,18 @@ class NodeRules:
             self._learning_rules = loop.create_task(self._learn_rules(point, reply.rules_version))
         if reply.base_version > self.base_version and _idle(self._learning_bases):
             self._learning_bases = loop.create_task(self._learn_bases(reply.base_version, dict(reply.bases)))
+
+    def keep_nodes(self, nodes: int) -> None:
+        """Among so many nodes the region's part is to be divided: the next process of this one begins with that."""
+        if nodes != self.nodes_on_disk and _idle(self._keeping_nodes):
+            self._keeping_nodes = asyncio.get_running_loop().create_task(self._keep_nodes(nodes))
+
+    async def _keep_nodes(self, nodes: int) -> None:
+        self.nodes_on_disk = nodes
+        try:
+            await asyncio.to_thread(self._files.write_nodes, nodes)
+        except OSError as error:
+            _log.error("the number of nodes cannot be stored: %s", error)
 
     async def _learn_bases(self, version: int, bases: dict[str, int]) -> None:
         try:

@@ -16,6 +16,11 @@ class NodesSeen:
 
     def __init__(self) -> None:
         self._seen: deque[tuple[int, int]] = deque()
+        self._before = 1
+
+    def begin_with(self, nodes: int) -> None:
+        """What an earlier process of this node knew, until something is heard."""
+        self._before = max(1, nodes)
 
     def note(self, now_us: int, nodes: int) -> None:
         """A point has said that so many are alive.  ``now_us``: any clock that only goes forward."""
@@ -29,4 +34,4 @@ class NodesSeen:
 
     def most(self) -> int:
         """At least 1: this node."""
-        return max(1, self._seen[0][1]) if self._seen else 1
+        return max(1, self._seen[0][1]) if self._seen else self._before

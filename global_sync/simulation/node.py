@@ -75,13 +75,17 @@ class Node:
         self.bases: Mapping[str, int] = {}
         self.base_version = -1
         self._on_disk: tuple[int, Mapping[str, int]] = (-1, {})
+        self._nodes_on_disk = 1
+        self._rules_on_disk: tuple[int, bytes] = (-1, b"")
         self._start()
 
     def _start(self) -> None:
         """A new process of it: what is on disk is all that it has."""
         self._life += 1
         self._domains: dict[str, DomainRules] = {}
-        self._rules_version = -1
+        self._rules_version, content = self._rules_on_disk
+        if content:
+            self._domains = self._with_regions(_domains(content, self._redis.region))
         self._learning_bases = False
         self.base_version, self.bases = self._on_disk
         self.planner = Planner(SECRET)
@@ -95,6 +99,7 @@ class Node:
         self._key_totals = Totals(1000)
         self._silent_since: dict[str, int] = {}
         self._nodes_seen = self._parts.nodes_seen()
+        self._nodes_seen.begin_with(self._nodes_on_disk)
         self._offering = self._sweeping = self._paying = False
         self._incarnation = self._random.randbytes(8).hex()
         self._use_rules()
@@ -287,6 +292,7 @@ class Node:
     def _hear(self, copy: Copy, reply: TouchReply) -> None:
         now_us = self.now_us()
         self._nodes_seen.note(now_us, reply.nodes)
+        self._nodes_on_disk = self._nodes_seen.most()
         self._fallback.hear_consent(copy.name, reply.consent_left_us, now_us)
         if reply.base_version > self.base_version and not self._learning_bases:
             self._learning_bases = True
@@ -294,7 +300,7 @@ class Node:
         if reply.rules_version > self._rules_version and self.library in copy.points:
             version, content = self._point(copy).fetch_rules(copy.now_us())
             if version > self._rules_version:
-                self._rules_version = version
+                self._rules_version, self._rules_on_disk = version, (version, content)
                 self._domains = self._with_regions(_domains(content, self._redis.region))
                 self._use_rules()
 

@@ -78,6 +78,7 @@ KILLED_BY = {
     "fallback_at_base": 120,
     "nodes_forgotten": 121,
     "leases_live_on": 124,
+    "nodes_not_kept": 128,
     "own_library_only": 123,
     "nodes_unheard": 125,
     "nodes_at_once": 126,

@@ -619,6 +619,14 @@ class nodes_forgotten(NodesSeen):
 
 
 @system
+class nodes_not_kept(NodesSeen):
+    """A node that restarts does not remember how many there were."""
+
+    def begin_with(self, nodes: int) -> None:
+        pass
+
+
+@system
 class leases_live_on(TokenLeaseTable):
     """Leased tokens are spent long after the share that they were leased under."""
 

@@ -65,6 +65,21 @@ def nodes_divide_their_part_however_long_their_redis_is_silent(cast: Cast) -> li
     return _problems(world)
 
 
+@schedule(128)
+def nodes_that_restart_without_their_redis_divide_their_part_as_before(cast: Cast) -> list[str]:
+    world = _world(cast, burst=20, per_second=100)
+    region = world.regions["r0"]
+    world.run(SECOND)
+    for node in region.nodes:
+        node.is_cut = True
+    for node in region.nodes:
+        world.restart_node(region, node)
+    world.run(CONSENT)
+    world.demand["r0"] = 3.0
+    world.run(5 * SECOND)
+    return _problems(world)
+
+
 @schedule(122)
 def a_share_that_grows_brings_no_tokens_for_the_time_before(cast: Cast) -> list[str]:
     """A bucket is empty, nobody looks at it for five seconds, then its share grows from the floor to nearly all."""
