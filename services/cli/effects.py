@@ -21,6 +21,16 @@ def show_dry_run(body: Mapping[str, Any], as_json: bool) -> None:
     say(f"domain {body['domain']}, from version {body['made_from']}: nothing is changed yet")
 
 
+def show_change(body: Mapping[str, Any], words: str, *, dry_run: bool, as_json: bool) -> None:
+    """The answer to a change, in ``words`` if it was made."""
+    if dry_run:
+        show_dry_run(body, as_json)
+    elif as_json:
+        print_json(body)
+    else:
+        typer.echo(words)
+
+
 def show_effect(effect: Mapping[str, Any]) -> None:
     """A line for each rule and override: + appears, ~ changes, - vanishes."""
     if effect["nothing"]:

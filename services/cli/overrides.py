@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from services.cli.control import reason_header
-from services.cli.effects import show_dry_run
+from services.cli.effects import show_change
 from services.cli.output import fail, print_json, say, stdout
 from services.cli.rule_versions import ControlOption, DomainOption, DryRunOption, JsonOption, ReasonOption, called
 from services.cli.times import SPAN_EXPECTED, after, shown_time, span_s
@@ -116,12 +116,8 @@ def end(
     params = {"domain": domain, "dry_run": dry_run}
     path = f"/overrides/{override_id}"
     body = called(override_id, control, "DELETE", path, params=params, headers=reason_header(reason))
-    if dry_run:
-        show_dry_run(body, as_json)
-    elif as_json:
-        print_json(body)
-    else:
-        typer.echo(f"ended: {override_id}, version {body['version']}")
+    words = f"ended: {override_id}, version {body['version']}" if not dry_run else ""
+    show_change(body, words, dry_run=dry_run, as_json=as_json)
 
 
 def _put(
@@ -150,15 +146,11 @@ def _put(
         override["why"] = why
     params = {"domain": domain, "dry_run": dry_run}
     body = called(rule, control, "PUT", "/overrides", params=params, json=override, headers=reason_header(why))
-    if dry_run:
-        show_dry_run(body, as_json)
-    elif as_json:
-        print_json(body)
-    else:
-        ends = f"until {until}" if until else "until it is taken out"
-        typer.echo(f"{body['id']}: {', '.join(key) or 'all'} of {rule}: {body.get('in_words', 'made')}, {ends}")
-        if until is None:
-            say(f"give it an end with --for or --until, or end it: apportion override end {body['id']}")
+    ends = f"until {until}" if until else "until it is taken out"
+    words = f"{body.get('id')}: {', '.join(key) or 'all'} of {rule}: {body.get('in_words', 'made')}, {ends}"
+    show_change(body, words, dry_run=dry_run, as_json=as_json)
+    if until is None and not (dry_run or as_json):
+        say(f"give it an end with --for or --until, or end it: apportion override end {body['id']}")
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from services.cli.control import HELP, NoAnswer, Refused, end_refused, open_control, reason_header
-from services.cli.effects import show_dry_run, show_effect
+from services.cli.effects import show_change, show_effect
 from services.cli.output import fail, print_json, say, stdout
 from services.cli.times import shown_time
 
@@ -92,12 +92,8 @@ def rollback(
     params = {"to": to, "dry_run": dry_run}
     path = f"/rulesets/{domain}:rollback"
     body = called(str(to), control, "POST", path, params=params, headers=reason_header(reason))
-    if dry_run:
-        show_dry_run(body, as_json)
-    elif as_json:
-        print_json(body)
-    else:
-        typer.echo(f"back: domain {domain} is as it was with version {to}; that is version {body['version']} now")
+    words = f"back: domain {domain} is as it was with version {to}; that is version {body.get('version')} now"
+    show_change(body, words, dry_run=dry_run, as_json=as_json)
 
 
 def mode(
@@ -120,12 +116,8 @@ def mode(
     headers = {"If-Match": f'"{known["version"]}"', **reason_header(reason)}
     params = {"domain": domain, "dry_run": dry_run}
     body = called(rule_id, control, "PUT", f"/rules/{rule_id}", params=params, json=source, headers=headers)
-    if dry_run:
-        show_dry_run(body, as_json)
-    elif as_json:
-        print_json(body)
-    else:
-        typer.echo(f"{rule_id}: {known['loaded']['mode']} -> {wanted}, version {body['version']}")
+    words = f"{rule_id}: {known['loaded']['mode']} -> {wanted}, version {body.get('version')}"
+    show_change(body, words, dry_run=dry_run, as_json=as_json)
 
 
 def shadow(

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import typer
 
 from services.cli.control import reason_header
-from services.cli.effects import show_dry_run
+from services.cli.effects import show_change
 from services.cli.output import fail, print_json, stdout
 from services.cli.rule_versions import ControlOption, DomainOption, DryRunOption, JsonOption, ReasonOption, called
 
@@ -41,7 +41,7 @@ def set_subject(
     params = {"domain": domain, "dry_run": dry_run}
     path = f"/subjects/{quote(client_key, safe='')}"
     body = called(client_key, control, "PUT", path, params=params, json=said, headers=reason_header(reason))
-    _told(body, dry_run, as_json, f"{client_key}: {', '.join(attributes)}")
+    show_change(body, f"{client_key}: {', '.join(attributes)}", dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -60,7 +60,7 @@ def delete(
     params = {"domain": domain, "dry_run": dry_run}
     path = f"/subjects/{quote(client_key, safe='')}"
     body = called(client_key, control, "DELETE", path, params=params, headers=reason_header(reason))
-    _told(body, dry_run, as_json, f"{client_key}: nothing is known any more")
+    show_change(body, f"{client_key}: nothing is known any more", dry_run=dry_run, as_json=as_json)
 
 
 @app.command("list")
@@ -113,7 +113,7 @@ def import_subjects(
     body = called(
         file, control, "POST", "/subjects:import", params=params, json=subjects, headers=reason_header(reason)
     )
-    _told(body, dry_run, as_json, f"{len(subjects):,} clients")
+    show_change(body, f"{len(subjects):,} clients", dry_run=dry_run, as_json=as_json)
 
 
 def _read(file: str, content: bytes) -> list[dict[str, Any]]:
@@ -137,15 +137,6 @@ def _read(file: str, content: bytes) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
-
-
-def _told(body: dict[str, Any], dry_run: bool, as_json: bool, words: str) -> None:
-    if dry_run:
-        show_dry_run(body, as_json)
-    elif as_json:
-        print_json(body)
-    else:
-        typer.echo(words)
 
 
 def _pairs(attributes: dict[str, str]) -> str:

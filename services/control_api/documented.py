@@ -48,6 +48,13 @@ def answer(description: str, example: Any) -> dict[str, Any]:
     return {"description": description, "content": content(example)}
 
 
+def changed_or_tried(description: str, changed: Any, tried: Any) -> dict[str, Any]:
+    """The answer to a change, and to its dry run."""
+    examples = {"changed": {"value": changed}, "dry_run": {"value": tried}}
+    shown = {"schema": {"type": "object"}, "examples": examples}
+    return {"description": description, "content": {"application/json": shown}}
+
+
 _PROBLEM = {
     "type": "about:blank",
     "title": "Unprocessable Entity",

@@ -31,7 +31,7 @@ from services.control_api.changing import (
     require_change,
     unread_rules,
 )
-from services.control_api.documented import CHANGING, READING, answer, answers, body
+from services.control_api.documented import CHANGING, READING, answer, answers, body, changed_or_tried
 from services.control_api.guard import require
 from services.control_api.knowledge import Hub
 from services.control_api.requests import read_mapping
@@ -40,14 +40,9 @@ from services.errors import problem_response
 OverrideId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
 
 _PAGE = {"domain": "default", "version": 17, "overrides": [examples.SHOWN_OVERRIDE], "next": None}
-_PUT = {"description": "The override as it is held; with dry_run, what the change would do"} | {
-    "content": {
-        "application/json": {
-            "schema": {"type": "object"},
-            "examples": {"changed": {"value": examples.SHOWN_OVERRIDE}, "dry_run": {"value": examples.DRY_RUN}},
-        }
-    }
-}
+_PUT = changed_or_tried(
+    "The override as it is held; with dry_run, what the change would do", examples.SHOWN_OVERRIDE, examples.DRY_RUN
+)
 
 
 def overrides_router(hub: Hub) -> APIRouter:

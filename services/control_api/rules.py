@@ -24,13 +24,16 @@ from services.control_api.changing import (
     require_change,
     unread_rules,
 )
-from services.control_api.documented import CHANGING, READING, answer, answers, body
+from services.control_api.documented import CHANGING, READING, answer, answers, body, changed_or_tried
 from services.control_api.guard import require
 from services.control_api.knowledge import Hub
 from services.control_api.requests import read_mapping
 from services.errors import problem_response
 
 _PAGE = {"domain": "default", "version": 17, "rules": [examples.SHOWN_RULE], "next": None}
+_CHANGED = changed_or_tried(
+    "The rule as it is held; with dry_run, what the change would do", examples.SHOWN_RULE, examples.DRY_RUN
+)
 _DELETED = {"id": "orders-free", "domain": "default", "deleted": True, "version": 18}
 
 
@@ -90,19 +93,11 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
 
 
 def _add_changes(router: APIRouter, hub: Hub) -> None:
-    tried = {"description": "The rule as it is held; with dry_run, what the change would do"}
-    tried["content"] = {  # type: ignore[assignment]
-        "application/json": {
-            "schema": {"type": "object"},
-            "examples": {"changed": {"value": examples.SHOWN_RULE}, "dry_run": {"value": examples.DRY_RUN}},
-        }
-    }
-
     @router.put(
         "/rules/{rule_id}",
         summary="Make or replace a rule",
         openapi_extra=body(examples.RULE),
-        responses=answers({200: tried, 201: answer("It is new", examples.SHOWN_RULE)}, *CHANGING),
+        responses=answers({200: _CHANGED, 201: answer("It is new", examples.SHOWN_RULE)}, *CHANGING),
     )
     async def put_rule(
         rule_id: RuleId, request: Request, domain: Domain = "default", dry_run: DryRun = False
@@ -118,7 +113,9 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
     @router.delete(
         "/rules/{rule_id}",
         summary="Remove a rule, and its overrides",
-        responses=answers({200: {**tried, "description": "Removed; with dry_run, what that would do"}}, *CHANGING),
+        responses=answers(
+            {200: {**_CHANGED, "description": "Removed; with dry_run, what that would do"}}, *CHANGING
+        ),
     )
     async def delete_rule(
         rule_id: RuleId, request: Request, domain: Domain = "default", dry_run: DryRun = False

@@ -34,7 +34,16 @@ from services.control_api.changing import (
     unread_history,
     unread_rules,
 )
-from services.control_api.documented import CHANGING, READING, Anything, Named, answer, answers, body
+from services.control_api.documented import (
+    CHANGING,
+    READING,
+    Anything,
+    Named,
+    answer,
+    answers,
+    body,
+    changed_or_tried,
+)
 from services.control_api.guard import readable, require
 from services.control_api.history_routes import change_shown
 from services.control_api.knowledge import Hub
@@ -56,14 +65,7 @@ _SETS = {"rulesets": [{"domain": "default", "version": 17, "rules": 3}], "next":
 _VERSIONS = {"domain": "default", "versions": [examples.CHANGE], "next": None}
 _DIFF = {"domain": "default", "from": 12, "to": 17, "effect": examples.EFFECT}
 _VALID = {"valid": True, "errors": [{"field": "rules[0].capacity", "problem": "must be from 0"}]}
-_CHANGED = {"description": "The set as it is held; with dry_run, what the change would do"} | {
-    "content": {
-        "application/json": {
-            "schema": {"type": "object"},
-            "examples": {"changed": {"value": _SET}, "dry_run": {"value": examples.DRY_RUN}},
-        }
-    }
-}
+_CHANGED = changed_or_tried("The set as it is held; with dry_run, what the change would do", _SET, examples.DRY_RUN)
 
 
 def rulesets_router(hub: Hub) -> APIRouter:

@@ -23,7 +23,16 @@ from services.control_api.changing import (
     require_change,
     unread_rules,
 )
-from services.control_api.documented import CHANGING, READING, Anything, Named, answer, answers, body
+from services.control_api.documented import (
+    CHANGING,
+    READING,
+    Anything,
+    Named,
+    answer,
+    answers,
+    body,
+    changed_or_tried,
+)
 from services.control_api.guard import require
 from services.control_api.knowledge import Hub
 from services.control_api.requests import read_list, read_mapping
@@ -38,14 +47,7 @@ _PAGE = {
     "subjects": [{"where": Named(client_key="acme"), "set": Named(tier="gold")}],
     "next": None,
 }
-_CHANGED = {"description": "What is known now; with dry_run, what the change would do"} | {
-    "content": {
-        "application/json": {
-            "schema": {"type": "object"},
-            "examples": {"changed": {"value": _SUBJECT}, "dry_run": {"value": examples.DRY_RUN}},
-        }
-    }
-}
+_CHANGED = changed_or_tried("What is known now; with dry_run, what the change would do", _SUBJECT, examples.DRY_RUN)
 _IMPORT = {
     "requestBody": {
         "required": True,

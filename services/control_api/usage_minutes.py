@@ -11,12 +11,13 @@ Without the file only the end of the topic is read again.  Totals that were ther
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from regional_limiter.model.keys import identity_of, rule_of
 
@@ -72,11 +73,16 @@ class Wanted:
 
 
 class UsageMinutes:
-    """``path`` None: in memory.  Every method may be called from any thread."""
+    """``path`` None, or of a file that another process has: in memory.
+
+    Every method may be called from any thread.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self._lock = threading.Lock()
-        self._base = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+        self._owned = _owned(path) if path is not None else None
+        name = path if self._owned is not None else None
+        self._base = sqlite3.connect(name or ":memory:", isolation_level=None, check_same_thread=False)
         self._base.executescript(_SCHEMA)
         self._known: dict[tuple[str, str, str], tuple[int, ...]] = {}
         self._taken = 0
@@ -85,6 +91,8 @@ class UsageMinutes:
     def close(self) -> None:
         with self._lock:
             self._base.close()
+            if self._owned is not None:
+                self._owned.close()
 
     def _load(self) -> None:
         place = self._base.execute("select next_offset, since_ms, settled_ms from place").fetchone()
@@ -217,6 +225,17 @@ class UsageMinutes:
         with self._lock:
             found = self._base.execute(query, (*values, *more, most, skip)).fetchall()
         return [dict(zip((*columns, *FIELDS), row, strict=True)) for row in found]
+
+
+def _owned(path: Path) -> IO[bytes] | None:
+    """The lock of the file, held until it is closed; None: another process has it, and would count again."""
+    lock = path.with_suffix(".lock").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        return None
+    return lock
 
 
 def csv_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

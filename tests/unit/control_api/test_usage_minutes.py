@@ -91,6 +91,7 @@ def test_the_counts_equal_an_independent_log(seed: int, tmp_path: Path) -> None:
             minutes.close()
             minutes = UsageMinutes(tmp_path / "usage.db")
     rows = minutes.rows(EVER, 100_000)
+    minutes.close()
     names = ("allowed", "denied", "allowed_cost", "denied_cost")
     found = {(row["minute_ms"], row["rule"], name): row[name] for row in rows for name in names if row[name]}
     assert found == dict(log)
@@ -134,6 +135,18 @@ def test_the_busiest_keys_come_first() -> None:
     minutes.take(usage(63_000, {}, agent="b", keys=keys(16, 19)), 3)
     rows = minutes.rows(Wanted(0, 10**9, by="key"), 10)
     assert [(row["key"], row["allowed"]) for row in rows] == [("hooli", 9), ("acme", 3)]
+
+
+def test_two_processes_with_one_directory_do_not_count_twice(tmp_path: Path) -> None:
+    first, second = UsageMinutes(tmp_path / "usage.db"), UsageMinutes(tmp_path / "usage.db")
+    for minutes in (first, second):
+        minutes.take(usage(60_000, {"n 1": {"default/r": [5, 0, 5, 0]}}), 0)
+        assert summed(minutes) == {(60_000, "r", ""): (5, 0)}
+    first.close()
+    second.close()
+    again = UsageMinutes(tmp_path / "usage.db")
+    assert summed(again) == {(60_000, "r", ""): (5, 0)}
+    again.close()
 
 
 def test_another_topic_is_begun_anew() -> None:
