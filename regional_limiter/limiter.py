@@ -578,11 +578,15 @@ class Limiter:
         """:meth:`_ask` where :attr:`Asking.is_plain`."""
         asked_us = monotonic_ns() // 1000
         leases = self._token_leases
-        if asking.may_lease and leases.table.holds and (leased := leases.spend(asking.calls, asked_us)) is not None:
-            allowed = Allowed([one.remaining for one in leased], [one.reset_after_ms for one in leased])
+        calls = asking.calls
+        if (
+            asking.may_lease
+            and leases.table.holds
+            and (leased := leases.spend_plainly(calls, asked_us)) is not None
+        ):
             self._count_allowed(asking)
-            allowed.asking = asking
-            done(allowed)
+            leased.asking = asking
+            done(leased)
             return
         denials = self._denials
         if asking.alone and denials.known and (denial := denials.verdict(asking.calls[0], asked_us)) is not None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.errors import StoreUnavailable
-from regional_limiter.store.base import BucketCall, ReturnedLease, TokenLease
+from regional_limiter.store.base import Allowed, BucketCall, ReturnedLease, TokenLease
 from regional_limiter.token_lease_table import Ask, LeaseCounts, TokenLeaseTable
 
 _log = logging.getLogger("apportion.node")
@@ -50,6 +50,21 @@ class TokenLeaseCalls:
         if table.due:
             self._call()
         return verdicts
+
+    def spend_plainly(self, calls: Sequence[BucketCall], now_us: int) -> Allowed | None:
+        """:meth:`spend` for rules of region scope."""
+        table = self.table
+        if len(calls) != 1:
+            verdicts = self.spend(calls, now_us)
+            if verdicts is None:
+                return None
+            return Allowed([one.remaining for one in verdicts], [one.reset_after_ms for one in verdicts])
+        lease = table.take(calls[0], now_us)
+        if table.due:
+            self._call()
+        if lease is None:
+            return None
+        return Allowed([lease.remaining + lease.unspent], [lease.reset_after_ms(now_us)])
 
     def note(self, calls: Sequence[BucketCall], verdicts: Sequence[Verdict]) -> None:
         """The store has decided a check, every rule of which may be leased from."""

@@ -97,12 +97,15 @@ class _Held:
             Reason.OK,
             self.remaining + self.unspent,
             0,
-            max(0, self.reset_us - now_us) // 1000,
+            self.reset_after_ms(now_us),
             self.share,
             self.share_kind,
             max(0, self.session_end_us - now_us),
             max(0, self.consent_end_us - now_us),
         )
+
+    def reset_after_ms(self, now_us: int) -> int:
+        return (self.reset_us - now_us) // 1000 if self.reset_us > now_us else 0
 
     def want(self, now_us: int) -> int:
         """What 100 ms use at the pace at which it was spent; 0 if less than half was, at a quarter of the pace."""

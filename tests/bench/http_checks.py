@@ -142,7 +142,7 @@ class Load:
         self.answered = sum(caller.answered for caller in callers) * self.checks
         for caller in callers:
             caller.transport.close()
-        return spent_s / done / self.checks * 1e6
+        return spent_s / max(1, done) / self.checks * 1e6
 
 
 async def open_loop(subject: Subject, requests: Sequence[bytes], rate: int, seconds: float) -> list[float]:

@@ -24,28 +24,21 @@ import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from regional_limiter import engine
 from regional_limiter.limiter import Limiter
-from regional_limiter.model.decision import RuleVerdict
+from regional_limiter.model.decision import ShareKind
 from regional_limiter.model.share import ProtocolTimes
-from regional_limiter.plan import DomainRules, Planner
-from regional_limiter.rules import compile_rules, parse_document
+from regional_limiter.plan import answer_in_full
+from regional_limiter.store.base import TokenLease
 from regional_limiter.store.connection import ConnectionOptions, Server, _Wire
-from regional_limiter.store.library import decode_check
 from regional_limiter.store.redis_cluster import RedisClusterStore
-from regional_limiter.token_lease_table import TokenLeaseTable
-from services.check_api.answers import encode_answer
-from services.check_api.app import NodeOptions, create_app
+from regional_limiter.token_lease_table import Ask, TokenLeaseTable
+from services.check_api.app import NodeApp, NodeOptions, create_app
 from services.check_api.bodies import parse_check
 from services.check_api.bounded_http import encode_reply
-from services.check_api.counts import Counts
 from services.check_api.fast_http import FastHttp
-from services.check_api.headers import answer_lines
-from services.check_api.heads import Heads
-from services.check_api.replies import ok
 from services.check_api.server import settle_collector
 from tests.bench._node import PATIENT, bare_app, rules
-from tests.bench.http_checks import BATCH, CONNECTIONS, batches, singles
+from tests.bench.http_checks import BATCH, CONNECTIONS, HOT, batches, singles
 
 VERDICT = [1, 0, 399_999_123, 0, 876, 10_000, 0, 0, 0]
 SECRET = b"0123456789abcdef"
@@ -107,11 +100,15 @@ async def _ours(server: Server, directory: Path) -> Any:
     return create_app(limiter, NodeOptions("us", "n1"))
 
 
-async def cpu_us(kind: str, requests: Sequence[bytes], checks: int, rounds: int, rules_met: int = 1) -> float:
-    """CPU time of a check in the best round.  ``checks``: in each request."""
+async def cpu_us(
+    kind: str, requests: Sequence[bytes], checks: int, rounds: int, rules_met: int = 1, *, leased: bool = False
+) -> float:
+    """CPU time of a check in the best round.  ``checks``: in each request.  ``leased``: a token lease decides."""
     server = _connected(rules_met)
     with tempfile.TemporaryDirectory() as name:
         app = bare_app(server) if kind == "bare" else await _ours(server, Path(name))
+    if leased:
+        lease_for(app, requests[0])
     protocol_class: type[HttpToolsProtocol] = HttpToolsProtocol if kind == "bare" else FastHttp
     config = uvicorn.Config(
         app, http=protocol_class, ws="none", loop="none", lifespan="off", log_config=None, access_log=False,
@@ -140,11 +137,23 @@ async def cpu_us(kind: str, requests: Sequence[bytes], checks: int, rounds: int,
     return best_s / len(connections) / checks * 1e6
 
 
+def lease_for(node: NodeApp, request: bytes) -> None:
+    """Give the node a token lease that lasts."""
+    check = node.bodies.read(request[request.index(b"\r\n\r\n") + 4 :])
+    limiter: Any = node.limiter
+    limiter.submit(check, lambda outcome: None)
+    lease = TokenLease(2**40, 99, 2**50, 0, 10**6, 1000, 10_000, ShareKind.WHOLE, 0, 0)
+    table = limiter._token_leases.table = TokenLeaseTable()
+    now_us = time.monotonic_ns() // 1000
+    table.granted(Ask(check.asking.calls[0], 1, (), 0), lease, now_us, now_us)
+
+
 async def wholes(rounds: int) -> float:
     told = {
         "bare uvicorn": await cpu_us("bare", singles(), 1, rounds),
         "a check": await cpu_us("ours", singles(), 1, rounds),
         "a check that meets three rules": await cpu_us("ours", singles("three"), 1, rounds, 3),
+        "a check of a hot key": await cpu_us("ours", HOT, 1, rounds, leased=True),
         f"a check in a batch of {BATCH}": await cpu_us("ours", batches(), BATCH, rounds),
         "in a batch: three rules": await cpu_us("ours", batches("three"), BATCH, rounds, 3),
     }
@@ -154,59 +163,92 @@ async def wholes(rounds: int) -> float:
     return told["a check"]
 
 
-def parts(whole_us: float) -> None:
-    rule_set = parse_document(rules())
-    planner = Planner(SECRET)
-    planner.use({"default": DomainRules(1, rule_set, compile_rules(rule_set), 1, 10_000)}, {}, 0, {})
+async def parts(whole_us: float) -> None:
+    """A check's parts, each by itself: what it needs is there, and what it would call does nothing."""
+    server = _connected(1)
+    with tempfile.TemporaryDirectory() as name:
+        node: NodeApp = await _ours(server, Path(name))
     request = singles()[0]
     end = request.index(b"\r\n\r\n") + 4
     head, body = request[:end], request[end:]
-    check = parse_check(body)
-    plan = planner.plan(check)
-    step, calls = plan.steps[0], plan.calls(1)
-    store = RedisClusterStore(["10.0.0.1:1"], ProtocolTimes(), PATIENT)
+    node.heads.find(head)
+    check = node.bodies.read(body)
+    told: list[Any] = []
+    node.submit(check, told.append)
+    for _ in range(8):
+        await asyncio.sleep(0)
+    (allowed,) = told
+    limiter: Any = node.limiter
+    store, prepared = limiter._calls, check.asking.prepared[0]
+    cluster, kind = store._submitting.cluster, store._submitting._plain_checks
+    way = cluster._ways[prepared.hash_slot]
+    server.wire = _Nowhere()  # type: ignore[assignment]
 
-    def told() -> RuleVerdict:
-        rule = step.rule
-        return RuleVerdict(rule.id, rule.capacity, verdict, rule.window_ms, step.key_hash, rule.headers)
+    def nothing(outcome: object) -> None:
+        pass
 
-    (verdict,) = decode_check(VERDICT)
-    answer = engine.combine([told()])
-    text, lines = encode_answer(answer), answer_lines(answer)
-    reply = ok(text, lines)
-    heads, counts = Heads(None), Counts()
+    def look_up() -> None:
+        node.heads.known.get(request[:end])
+        node.bodies.known.get(request[end:])
+
+    def answered() -> None:
+        cluster._answered(way, 0.0, prepared.command, prepared.hash_slot, kind, nothing, VERDICT)
+
+    def in_full() -> None:
+        encode_reply(node.told(answer_in_full(allowed), detail=False), b"")
 
     def count() -> None:
-        counts.checked("default", answer)
-        counts.served("POST", "/v1/check", 200, 0.001)
+        node.counts.count(("default", "all", "ok"))
+        node.counts.served("POST", "/v1/check", 200, 0.001)
 
     timed: dict[str, Callable[[], object]] = {
-        "look up the head": lambda: heads.find(head),
-        "body to check": lambda: parse_check(body),
-        "check to plan, kept": lambda: planner.plan(check),
-        "reply to verdict": lambda: decode_check(VERDICT),
-        "verdict to answer": lambda: engine.combine([told()]),
+        "look up head and body": lambda: (
+            node.heads.known.get(request[:end]),
+            node.bodies.known.get(request[end:]),
+        ),
+        "ask the limiter: leases, denials, calls": lambda: limiter._ask_plainly(check.asking, nothing),
+        "  of it the store: way, breaker, deadline": lambda: store.submit_plainly(prepared, nothing),
+        "read the reply": answered,
+        "note for leases, count the rule": lambda: limiter._decided_plainly(check.asking, 0, nothing, allowed),
         "count the answer and the request": count,
-        "rate limit headers": lambda: answer_lines(answer),
-        "body of the answer": lambda: encode_answer(answer),
-        "the whole response": lambda: encode_reply(ok(text, lines), b"date: x\r\n"),
+        "write the response": lambda: node.templates.response_to(allowed, b"date: x\r\n"),
     }
-    assert reply.status == 200
     print(f"\n{'parts of a check, each by itself':<44}{'us':>11}")
     left_us = whole_us
-    for name, part in timed.items():
-        spent_us = min(repeat(part, number=10_000, repeat=9)) / 10_000 * 1e6
-        left_us -= spent_us
-        print(f"{name:<44}{spent_us:>11.2f}")
-    print(f"{'the rest: ask, wait, order, write':<44}{left_us:>11.2f}")
-    spent_us = min(repeat(lambda: store.prepare(calls, None), number=10_000, repeat=9)) / 10_000 * 1e6
-    print(f"{'(make the call, when none is kept: more)':<44}{spent_us:>11.2f}")
+    for part_name, part in timed.items():
+        spent_us = best_us(part)
+        left_us -= 0 if part_name.startswith(" ") else spent_us
+        print(f"{part_name:<44}{spent_us:>11.2f}")
+    print(f"{'the rest: turns of the loop, order, queues':<44}{left_us:>11.2f}")
+    calls, planner = check.asking.calls, limiter._planner
+    for part_name, part in {
+        "(a body that is new: more)": lambda: parse_check(body),
+        "(a plan that is kept, for a new body: more)": lambda: planner.plan(check),
+        "(a call that is not kept: more)": lambda: store.prepare(calls, None),
+        "(an answer without a template: more)": lambda: encode_reply(
+            node.told(answer_in_full(allowed), False), b""
+        ),
+    }.items():
+        print(f"{part_name:<44}{best_us(part):>11.2f}")
+
+
+class _Nowhere:
+    def submit(self, *_: object) -> None:
+        pass
+
+
+def best_us(part: Callable[[], object]) -> float:
+    return min(repeat(part, timer=time.process_time, number=500, repeat=200)) / 500 * 1e6
+
+
+async def measure(rounds: int) -> None:
+    await parts(await wholes(rounds))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200)
-    parts(uvloop.run(wholes(parser.parse_args().rounds)))
+    uvloop.run(measure(parser.parse_args().rounds))
 
 
 if __name__ == "__main__":
