@@ -88,6 +88,10 @@ class Layout:
     def sync_port(self, region: str) -> int:
         return self.node_ports(region)[-1] + 1
 
+    def grpc_ports(self, region: str) -> list[int]:
+        first = self.sync_port(region) + 1
+        return list(range(first, first + NODES_A_REGION))
+
     def redis_port(self, region: str) -> int:
         return self.base_port + 100 + 20 * self.regions.index(region)
 
@@ -101,8 +105,8 @@ class Layout:
             listens["link_proxy"] = [self.links_port, *map(self.link_port, self.regions)]
         servers = PRIMARIES * (1 + REPLICAS_EACH)
         for region in self.regions:
-            for number, port in enumerate(self.node_ports(region), 1):
-                listens[f"{region}/node-{number}"] = [port]
+            for number, ports in enumerate(zip(self.node_ports(region), self.grpc_ports(region), strict=True), 1):
+                listens[f"{region}/node-{number}"] = list(ports)
             listens[f"{region}/sync"] = [self.sync_port(region)]
             first = self.redis_port(region)
             for port in range(first, first + servers):
@@ -193,6 +197,7 @@ class Layout:
                     "ports": self.node_ports(region),
                     **DEADLINES,
                 },
+                "grpc": {"host": HOST, "ports": self.grpc_ports(region)},
                 "sync": {"host": HOST, "port": self.sync_port(region), "rank": self.regions.index(region)},
             }
         )

@@ -176,6 +176,9 @@ class Region:
         else:
             number = int(name.removeprefix("node-"))
             refuse_taken(self.settings.check_api.host, self.settings.check_api.port(number))
+            grpc_port = self.settings.grpc.port(number)
+            if grpc_port is not None:
+                refuse_taken(self.settings.grpc.host, grpc_port)
             command = [sys.executable, "-m", f"{self._services}.check_api", *config, "--node", str(number)]
         return self.processes.start(name, command)
 

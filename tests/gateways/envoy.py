@@ -26,8 +26,8 @@ class Envoy:
         self.url = f"http://127.0.0.1:{self.port}"
         ports = {
             "8080": str(self.port),
-            "8111": nodes[0].rpartition(":")[2],
-            "8112": nodes[1].rpartition(":")[2],
+            "8104": nodes[0].rpartition(":")[2],
+            "8105": nodes[1].rpartition(":")[2],
             "3000": behind.address.rpartition(":")[2],
         }
         text = (EXAMPLES / "envoy" / "envoy.yaml").read_text()

@@ -21,7 +21,7 @@ def ports_of(layout: Layout) -> list[int]:
     ports = [layout.control_api_port, layout.dashboard_port, layout.kafka_port]
     ports += [layout.kafka_controller_port, layout.links_port]
     for region in layout.regions:
-        ports += [*layout.node_ports(region), layout.sync_port(region)]
+        ports += [*layout.node_ports(region), *layout.grpc_ports(region), layout.sync_port(region)]
         ports += [layout.link_port(region), layout.kafka_link_port(region)]
         own = load_region(layout.region_config(region)).redis.own
         assert own is not None
