@@ -26,6 +26,7 @@ from .mutants import MUTANTS
 from .schedules import SCHEDULES
 
 STATE = runs.DIRECTORY / "long.json"
+SAVE_EVERY_S = 5
 SYSTEM_EACH = 100
 """In a long run, one seed of the whole system for so many of the shares alone."""
 
@@ -158,16 +159,19 @@ def run_long(options: argparse.Namespace) -> int:
     STATE.parent.mkdir(parents=True, exist_ok=True)
     # Both kinds from the beginning on, so that a run that is ended has seen both.
     left.sort(key=lambda job: job.first * (SYSTEM_EACH if job.kind == "system" else 1))
-    window = 64
-    for begin in range(0, len(left), window):
-        for done in runs.do_all(left[begin : begin + window], options.processes):
-            progress.add(done.job.end - done.job.first, len(done.wrong))
-            counted += done.counted
-            state["done"].append((done.job.kind, done.job.first))
-            state["wrong"] += [(done.job.kind, seed, what) for seed, what in done.wrong.items()]
-        state["counted"] = dict(counted)
-        STATE.write_text(json.dumps(state))
-        if options.minutes and time.monotonic() - progress.began > 60 * options.minutes:
+    saved_s = 0.0
+    results = runs.do_all(left, options.processes)
+    for done in results:
+        progress.add(done.job.end - done.job.first, len(done.wrong))
+        counted += done.counted
+        state["done"].append((done.job.kind, done.job.first))
+        state["wrong"] += [(done.job.kind, seed, what) for seed, what in done.wrong.items()]
+        now_s = time.monotonic()
+        if now_s - saved_s > SAVE_EVERY_S or progress.done == progress.total:
+            saved_s, state["counted"] = now_s, dict(counted)
+            STATE.write_text(json.dumps(state))
+        if options.minutes and now_s - progress.began > 60 * options.minutes:
+            results.close()
             break
     progress.end()
     for kind, seed, what in state["wrong"]:

@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
@@ -115,7 +115,7 @@ def jobs(kind: str, first: int, end: int, **options: object) -> Iterator[Job]:
         yield Job(kind, begin, min(end, begin + size), **options)  # type: ignore[arg-type]
 
 
-def do_all(work: Sequence[Job], processes: int | None = None) -> Iterator[Done]:
+def do_all(work: Sequence[Job], processes: int | None = None) -> Generator[Done, None, None]:
     """Every job, on every core; in their order."""
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         yield from pool.map(do, work)
