@@ -37,7 +37,7 @@ from regional_limiter.rules.values import number_of
 from regional_limiter.store.base import Allowed, BucketCall, Sharing
 
 ATTRIBUTES_MOST = 64
-PLAN_BYTES = 700
+PLAN_BYTES = 1000
 """About what a plan takes with what was asked by it last, and each step of it, beside its texts."""
 
 ID_BYTES_MOST = 128

@@ -15,7 +15,7 @@ from services.check_api.bodies import BATCH_CHECKS_MOST, RawBatch, Refused, pars
 
 BODIES_MOST: Final = 8192
 BODY_BYTES_MOST: Final = 512
-"""Of a body that is kept: with its check and what is asked for it, all of them take some 20 MB."""
+"""Of a body that is kept: with its check and what is asked for it, all of them take some 25 MB."""
 
 _decode_batch = msgspec.json.Decoder(RawBatch).decode
 
