@@ -108,7 +108,8 @@ class Beats:
             yield
         finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            (ended,) = await asyncio.gather(task, return_exceptions=True)
+            assert isinstance(ended, asyncio.CancelledError), ended
 
     async def _collect(self) -> None:
         while True:
@@ -116,7 +117,11 @@ class Beats:
             await asyncio.sleep(0.1)
 
     async def collect(self) -> None:
-        for point in await self._store.points():
+        try:
+            points = await self._store.points()
+        except StoreUnavailable:  # the machine is busy: the next turn asks again
+            return
+        for point in points:
             try:
                 collected = await self._store.collect(point)
             except StoreUnavailable:
