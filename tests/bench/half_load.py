@@ -1,60 +1,51 @@
-"""How long a check takes against a Redis on the same machine while a node bears half of what it can.  Not a test.
+"""How long a check takes against a Redis on the same machine at half of what all of it bears.  Not a test.
 
     python -m tests.bench.half_load [--rounds 7] [--seconds 2.0]
 
-In turn for a bare uvicorn (see ``_node.py``) and for a node: what it answers when 32 callers ask as fast as they
-are answered, and then, at half of that rate whether or not the answers before came, how long each check took from
-when it was due.  The load generator takes a core of its own; where there is none to spare, it waits as well.
+Checks leave at a steady rate, whether or not those before were answered, and are timed from when they were due.
+In turn for a bare uvicorn (see ``_node.py``) and for a node: first the highest rate, in steps of a quarter, at
+which half of them are answered within 20 ms, which counts generator, node and Redis on these cores; then half.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import tempfile
-import time
-from functools import partial
 from pathlib import Path
 from statistics import median
 
 import uvloop
 
-from tests.bench.http_checks import CONNECTIONS, Load, Subject, open_loop, serving, singles
+from tests.bench.http_checks import Load, Subject, open_loop, serving, singles
 from tests.contract.redis_server import RedisServer
 
 QUANTILES = (0.5, 0.99, 0.999)
+RATE_LEAST, RATE_MOST = 1_000, 20_000
+BORNE_MS = 20
 
 
-async def most_a_second(subject: Subject, seconds: float) -> float:
-    """Checks that it answers when every caller asks again at once."""
-    callers = await subject.connect(CONNECTIONS)
-    asked = singles()
-    for caller, request in zip(callers, asked, strict=False):
-        caller.on_answer = partial(caller.ask, request)  # type: ignore[assignment]
-        caller.ask(request)
-    await asyncio.sleep(seconds / 5)
-    before, began_s = sum(caller.answered for caller in callers), time.perf_counter()
-    await asyncio.sleep(seconds)
-    done, took_s = sum(caller.answered for caller in callers) - before, time.perf_counter() - began_s
-    for caller in callers:
-        caller.on_answer = lambda: None  # type: ignore[method-assign]
-    await asyncio.sleep(0.05)
-    for caller in callers:
-        caller.transport.close()
-    return done / took_s
+async def most_a_second(subject: Subject, seconds: float) -> int:
+    """From below, so that only the last step is too much."""
+    rate = RATE_LEAST
+    while rate < RATE_MOST:
+        took_ms = sorted(await open_loop(subject, singles(), rate, seconds))
+        if len(took_ms) < 0.8 * rate * seconds or took_ms[len(took_ms) // 2] > BORNE_MS:
+            break
+        rate = rate * 5 // 4
+    return rate * 4 // 5
 
 
 async def measure(subjects: list[Subject], rounds: int, seconds: float) -> None:
-    rates: dict[str, list[float]] = {subject.name: [] for subject in subjects}
+    rates: dict[str, list[int]] = {subject.name: [] for subject in subjects}
     took_ms: dict[str, list[list[float]]] = {subject.name: [] for subject in subjects}
     for subject in subjects:
         await Load("", subject, singles()).cpu_us(0.3)  # every key once
     for _ in range(rounds):
         for subject in subjects:
-            most = await most_a_second(subject, seconds)
+            most = await most_a_second(subject, seconds / 2)
             rates[subject.name].append(most)
-            took_ms[subject.name].append(sorted(await open_loop(subject, singles(), round(most / 2), seconds)))
+            took_ms[subject.name].append(sorted(await open_loop(subject, singles(), most // 2, seconds)))
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, {rounds} turns")
     print(f"{'':<14}{'most/s':>9}{'half/s':>9}" + "".join(f"{f'p{100 * q:g} ms':>11}" for q in QUANTILES))
     for name, runs in took_ms.items():
