@@ -171,7 +171,11 @@ class NodeApp:
         self.templates = Templates(options.headers, options.legacy_reset)
         self._authorizer = Authorizer(options.authorize)
         self.rls = RateLimitService(
-            limiter, self.counts.checked, headers=options.rls_headers, tells_metadata=options.rls_metadata
+            limiter,
+            self.counts.checked,
+            headers=options.rls_headers,
+            tells_metadata=options.rls_metadata,
+            missed_domain=self.counts.missed_domain,
         )
         self._routes = {
             CHECK_PATH: _Route("POST", self._check),

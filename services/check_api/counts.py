@@ -64,6 +64,8 @@ class Counts:
         self.durations: dict[tuple[str, str, int], Durations] = {}
         self.calls: dict[tuple[str, int], Durations] = {}
         """Of gRPC, by method and status code."""
+        self.unknown_domains = 0
+        """Requests of gateways for a domain that has no rules here."""
 
     def checked(self, domain: str, answer: Answer) -> None:
         """A check has been answered.  A domain is a label only if one of its rules was named."""
@@ -88,6 +90,10 @@ class Counts:
         if len(self.checks) >= SERIES_MOST:
             series = (OTHER, OTHER, series[2])
         self.checks[series] = self.checks.get(series, 0) + 1
+
+    def missed_domain(self) -> None:
+        """A gateway has asked about a domain that has no rules here."""
+        self.unknown_domains += 1
 
     def called(self, method: str, code: int, duration_s: float) -> None:
         """A gRPC call has ended with ``code``."""

@@ -63,6 +63,12 @@ class Metrics:
             "{error}",
             "Requests answered 500",
         )
+        counter(
+            "ratelimit.unknown_domains",
+            [observed(lambda: counts.unknown_domains)],
+            "{request}",
+            "Requests of gateways for a domain without rules",
+        )
         for name, read, words in (
             ("ratelimit.refused_sets", lambda: self._status().refused_sets, "Rule sets refused by this node"),
             ("ratelimit.refunds_dropped", lambda: self._status().refunds_dropped, "Refunds not delivered"),

@@ -61,13 +61,14 @@ class RateLimitService:
         *,
         headers: HeaderMode = HeaderMode.DRAFT_11,
         tells_metadata: bool = False,
+        missed_domain: Callable[[], None] = lambda: None,
     ) -> None:
-        """``checked`` counts an answer by its domain."""
+        """``checked`` counts an answer by its domain, ``missed_domain`` a request for one without rules."""
         self._limiter = limiter
         self._checked = checked
         self._headers = headers
         self._tells_metadata = tells_metadata
-        self.unknown_domains = 0
+        self._missed_domain = missed_domain
 
     def should_rate_limit(self, request: Request, told: Told) -> None:
         """Decide ``request``; ``told`` may be called before this returns.  Raises Failed, then never calls it."""
@@ -80,7 +81,7 @@ class RateLimitService:
             raise NO_RULES
         if not is_domain(domain):
             # No rule set can have this name: a domain without rules like any other.
-            self.unknown_domains += 1
+            self._missed_domain()
             self._tell(told, "", engine.NO_RULE, [engine.NO_RULE] * len(descriptors))
             return
         asked = [
@@ -130,7 +131,7 @@ class RateLimitService:
     def _note(self, domain: str, answer: Answer) -> None:
         self._checked(domain, answer)
         if answer.rule is None and domain and not self._limiter.knows(domain):
-            self.unknown_domains += 1
+            self._missed_domain()
 
     async def answer(self, request: Request) -> Response:
         """The same by ``await``.  Raises Failed, and what nobody foresaw."""
