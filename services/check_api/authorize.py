@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from apportion.addresses import LOOPBACK, Address, caller_of, grouped, networks_of
+from apportion.addresses import LOOPBACK, caller_of, grouped, networks_of
 from apportion.texts import fitting
 
 from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason
@@ -52,6 +53,9 @@ OWN_ATTRIBUTES: Final[Mapping[str, str]] = {
     "host": "host",
 }
 ATTRIBUTES_MOST: Final = 32
+ADDRESSES_KEPT: Final = 4096
+FORWARDED_BYTES_KEPT: Final = 256
+"""Longer lists of addresses are read each time: 1 MiB is kept at most."""
 _QUERY_EXPECTED = "domain, resource, cost, denied and attributes.NAME are known here"
 
 
@@ -121,11 +125,29 @@ _DETAILS = {
 }
 
 
+class Addresses:
+    """Callers' addresses by what requests say of them; the last ones are kept, since callers come again."""
+
+    def __init__(self, trusted_proxies: Sequence[str]) -> None:
+        self._trusted = networks_of(trusted_proxies)
+        self._kept = lru_cache(ADDRESSES_KEPT)(self._read)
+
+    def of(self, peer: str | None, forwarded: Sequence[str]) -> tuple[str, str] | None:
+        """(what limits go by, the whole address), None if there is none.  See ``caller_of``."""
+        if sum(map(len, forwarded)) > FORWARDED_BYTES_KEPT:
+            return self._read(peer, tuple(forwarded))
+        return self._kept(peer, tuple(forwarded))
+
+    def _read(self, peer: str | None, forwarded: tuple[str, ...]) -> tuple[str, str] | None:
+        caller = caller_of(peer, forwarded, self._trusted)
+        return None if caller is None else (grouped(caller), str(caller))
+
+
 class Authorizer:
     """Reads what gateways ask, as ``options`` say."""
 
     def __init__(self, options: AuthorizeOptions) -> None:
-        self._trusted = networks_of(options.trusted_proxies)
+        self._addresses = Addresses(options.trusted_proxies)
         self._address_header = options.address_header.lower().encode()
         self._domain = options.domain
         self._client_key = [_Source(text) for text in options.client_key]
@@ -134,7 +156,7 @@ class Authorizer:
 
     def read(self, scope: MutableMapping[str, Any]) -> Asked:
         """The check of one request (an ASGI scope).  Raises Refused for what the operator has to mend."""
-        told = _Told(scope, self._address_header, self._trusted)
+        told = _Told(scope, self._address_header, self._addresses)
         constants = told.constants
         resource = constants.resource
         if resource is None:
@@ -173,7 +195,7 @@ class _Source:
         return told.own(self.name) if self._header is None else told.header(self._header)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Constants:
     """What the operator wrote into the query."""
 
@@ -181,22 +203,22 @@ class _Constants:
     resource: str | None = None
     cost: int = 1
     denied: int | None = None
-    attributes: dict[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Told:
     """What a request says."""
 
-    def __init__(self, scope: MutableMapping[str, Any], address_header: bytes, trusted: Sequence[Any]) -> None:
+    def __init__(self, scope: MutableMapping[str, Any], address_header: bytes, addresses: Addresses) -> None:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
         raw_path: bytes = scope["raw_path"]
         self._is_prefixed = scope["path"] != AUTHORIZE_PATH
         self.undecided = 429 if self._is_prefixed else 503
-        query = "" if self._is_prefixed else scope["query_string"].decode("latin-1")
-        self.constants = _constants_of(query)
+        query: bytes = b"" if self._is_prefixed else scope["query_string"]
+        self.constants = _constants_of(query.decode("latin-1"))
         peer = scope.get("client")
         forwarded = [_text(value) for name, value in self._headers if name == address_header]
-        self._caller: Address | None = caller_of(peer[0] if peer else None, forwarded, trusted)
+        self._addresses = addresses.of(peer[0] if peer else None, forwarded)
         self._method: str = scope["method"]
         self._path = raw_path[len(AUTHORIZE_PATH) :] if self._is_prefixed else b""
 
@@ -211,9 +233,9 @@ class _Told:
     def own(self, source: str) -> str | None:
         match source:
             case "address":
-                return None if self._caller is None else grouped(self._caller)
+                return None if self._addresses is None else self._addresses[0]
             case "full_address":
-                return None if self._caller is None else str(self._caller)
+                return None if self._addresses is None else self._addresses[1]
             case "method":
                 return self._method if self._is_prefixed else self._required(b"x-forwarded-method")
             case "path":
@@ -230,35 +252,34 @@ class _Told:
         return text
 
 
+@lru_cache(maxsize=256)
 def _constants_of(query: str) -> _Constants:
     """What the operator's query says.  Raises Refused."""
-    constants = _Constants()
-    if not query:
-        return constants
+    given: dict[str, Any] = {}
+    attributes: dict[str, str] = {}
     faults: list[Fault] = []
     try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=100)
+        strict = bool(query)
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=strict, errors="strict", max_num_fields=100)
     except (UnicodeDecodeError, ValueError):
         raise Refused(422, [Fault("query", "must be NAME=VALUE, percent-encoded UTF-8")]) from None
     for name, value in pairs:
         inner = name.removeprefix("attributes.")
         if inner and inner != name and inner not in ("client_key", "resource"):
-            constants.attributes[inner] = value
-        elif name == "resource":
-            constants.resource = value
-        elif name == "domain" and is_domain(value):
-            constants.domain = value
-        elif name == "cost" and value.isascii() and value.isdigit() and len(value) < 11 and int(value) <= COST_MOST:
-            constants.cost = int(value)
-        elif name == "denied" and value in map(str, DENIED_STATUSES):
-            constants.denied = int(value)
+            attributes[inner] = value
+        elif name == "resource" or (name == "domain" and is_domain(value)):
+            given[name] = value
+        elif (
+            name == "cost" and value.isascii() and value.isdigit() and len(value) < 11 and int(value) <= COST_MOST
+        ) or (name == "denied" and value in map(str, DENIED_STATUSES)):
+            given[name] = int(value)
         else:
             faults.append(Fault(name[:64], _EXPECTED.get(name, f"unknown field; {_QUERY_EXPECTED}")))
-    if len(constants.attributes) > ATTRIBUTES_MOST:
+    if len(attributes) > ATTRIBUTES_MOST:
         faults.append(Fault("attributes", f"at most {ATTRIBUTES_MOST}"))
     if faults:
         raise Refused(422, faults)
-    return constants
+    return _Constants(**given, attributes=attributes)
 
 
 _EXPECTED = {

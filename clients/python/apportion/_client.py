@@ -79,6 +79,9 @@ class _Base:
             body["request_id"] = request_id
         return body
 
+    def _body_of(self, check: Check) -> _Json:
+        return self._body(check.client_key, check.resource, check.cost, check.attributes, check.request_id)
+
     def _lease(
         self, client_key: str, resource: str, attributes: Mapping[str, str] | None, lease_id: str | None
     ) -> _Json:
@@ -89,12 +92,7 @@ class _Base:
         return lease
 
     def _batch(self, checks: Sequence[Check]) -> _Json:
-        return {
-            "checks": [
-                self._body(check.client_key, check.resource, check.cost, check.attributes, check.request_id)
-                for check in checks
-            ]
-        }
+        return {"checks": [self._body_of(check) for check in checks]}
 
     def _answers(self, document: _Json, checks: Sequence[Check]) -> list[Answer | InvalidRequest]:
         """What became of each check of a batch: one that only the node failed is as if nobody had answered."""
@@ -222,16 +220,16 @@ class Client(_Base):
         request_id: str | None = None,
     ) -> Answer:
         """May this happen now?  Charges ``cost`` when it may.  Raises InvalidRequest."""
-        check = self._repeatable(Check(client_key, resource, cost, attributes, request_id))
-        if self._batcher is not None:
-            try:
-                return self._batched(self._batcher.ask(check, self._timeout_s * self._tries))
-            except NoAnswer as cause:
-                return self._missing(cause)
-        body = self._body(client_key, resource, cost, attributes, check.request_id)
-        may_repeat = check.request_id is not None or cost == 0
+        return self.ask(Check(client_key, resource, cost, attributes, request_id))
+
+    def ask(self, check: Check) -> Answer:
+        """:meth:`check` of what a :class:`Check` holds."""
+        check = self._repeatable(check)
         try:
-            return _answer(self._send("POST", "/v1/check", may_repeat, json=body))
+            if self._batcher is not None:
+                return self._batched(self._batcher.ask(check, self._timeout_s * self._tries))
+            may_repeat = check.request_id is not None or check.cost == 0
+            return _answer(self._send("POST", "/v1/check", may_repeat, json=self._body_of(check)))
         except NoAnswer as cause:
             return self._missing(cause)
 
@@ -355,16 +353,16 @@ class AsyncClient(_Base):
         request_id: str | None = None,
     ) -> Answer:
         """May this happen now?  Charges ``cost`` when it may.  Raises InvalidRequest."""
-        check = self._repeatable(Check(client_key, resource, cost, attributes, request_id))
-        if self._batcher is not None:
-            try:
-                return self._batched(await self._batcher.ask(check))
-            except NoAnswer as cause:
-                return self._missing(cause)
-        body = self._body(client_key, resource, cost, attributes, check.request_id)
-        may_repeat = check.request_id is not None or cost == 0
+        return await self.ask(Check(client_key, resource, cost, attributes, request_id))
+
+    async def ask(self, check: Check) -> Answer:
+        """:meth:`check` of what a :class:`Check` holds."""
+        check = self._repeatable(check)
         try:
-            return _answer(await self._send("POST", "/v1/check", may_repeat, json=body))
+            if self._batcher is not None:
+                return self._batched(await self._batcher.ask(check))
+            may_repeat = check.request_id is not None or check.cost == 0
+            return _answer(await self._send("POST", "/v1/check", may_repeat, json=self._body_of(check)))
         except NoAnswer as cause:
             return self._missing(cause)
 

@@ -58,13 +58,7 @@ class LimitMiddleware:
         if check is None:
             await self._app(scope, receive, send)
             return
-        answer = await self._limiter.check(
-            check.client_key,
-            check.resource,
-            cost=check.cost,
-            attributes=check.attributes,
-            request_id=check.request_id,
-        )
+        answer = await self._limiter.ask(check)
         if not answer.allowed:
             status, headers, body = denial(answer)
             await send({"type": "http.response.start", "status": status, "headers": fields_of(headers)})

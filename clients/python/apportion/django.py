@@ -47,13 +47,7 @@ class LimitMiddleware:
         check = self._identify(request)
         if check is None:
             return self._get_response(request)
-        answer = self._limiter.check(
-            check.client_key,
-            check.resource,
-            cost=check.cost,
-            attributes=check.attributes,
-            request_id=check.request_id,
-        )
+        answer = self._limiter.ask(check)
         if not answer.allowed:
             status, headers, body = denial(answer)
             return HttpResponse(body, status=status, headers=dict(headers))

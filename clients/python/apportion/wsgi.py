@@ -51,13 +51,7 @@ class LimitMiddleware:
         check = self._identify(environ)
         if check is None:
             return self._app(environ, start_response)
-        answer = self._limiter.check(
-            check.client_key,
-            check.resource,
-            cost=check.cost,
-            attributes=check.attributes,
-            request_id=check.request_id,
-        )
+        answer = self._limiter.ask(check)
         if not answer.allowed:
             status, headers, body = denial(answer)
             start_response(f"{status} {HTTPStatus(status).phrase}", headers)
