@@ -171,6 +171,14 @@ def test_its_life_is_counted_from_before_the_call_was_sent() -> None:
     assert late.counts().lost == 100
 
 
+def test_what_is_held_of_a_key_and_for_how_long_can_be_told() -> None:
+    table = holding(100, 50 * MS)
+    assert table.held("other", 0) == (0, 0)
+    [key] = table.holds
+    assert table.held(key, 20 * MS) == (100, 30 * MS)
+    assert table.held(key, 50 * MS) == (0, 0)
+
+
 def test_the_last_instant_of_its_life_is_not_spent_in() -> None:
     for late_us, spent in ((-1, True), (0, False)):  # as if nobody had swept
         assert spend(holding(100, 50 * MS), 50 * MS + late_us) is spent
