@@ -28,7 +28,7 @@ from regional_limiter.foretold import Foretold, foretold, foretold_of
 from regional_limiter.heartbeat import Heartbeat
 from regional_limiter.lending import Brought, Lent, brought_back, lent, lent_from
 from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason, ShareKind, Verdict
-from regional_limiter.model.errors import OtherRequest, StoreUnavailable
+from regional_limiter.model.errors import InvalidCheck, OtherRequest, StoreUnavailable
 from regional_limiter.model.rule import Algorithm, Mode, RuleSet
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_rules import NodeRules
@@ -363,7 +363,8 @@ class Limiter:
         if check.cost == 0:
             return
         for step in plan.shadows:
-            self._refund_later([plan.call_of(step, check.cost)], shadow_request(step, check.request_id), None)
+            with suppress(InvalidCheck):  # a cost that only this rule cannot take, which was not charged either
+                self._refund_later([plan.call_of(step, check.cost)], shadow_request(step, check.request_id), None)
         if not calls:
             return
         groups = plan.groups

@@ -34,8 +34,9 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
+EXAMPLES = int(os.environ.get("APPORTION_TEST_EXAMPLES", "6"))
 QUICK = settings(
-    max_examples=int(os.environ.get("APPORTION_TEST_EXAMPLES", "6")),
+    max_examples=EXAMPLES,
     deadline=None,
     derandomize=True,
     database=None,
@@ -104,9 +105,9 @@ def _failures(url: str) -> list[str]:
             except Unsatisfiable:  # there is no way to ask wrongly
                 continue
             except BaseExceptionGroup as group:
-                found += [f"{operation.label}: {error}" for error in group.exceptions]
+                found += [f"{operation.label}: {error!r}" for error in group.exceptions]
             except Exception as error:
-                found.append(f"{operation.label}: {error}")
+                found.append(f"{operation.label}: {error!r}")
     return found
 
 
@@ -119,7 +120,7 @@ def _try(operation: Any, mode: GenerationMode) -> None:
     one()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(120 + 20 * EXAMPLES)
 @pytest.mark.parametrize("api", ["control", "node"])
 def test_whatever_is_sent_the_answer_is_a_documented_one(running: Running, api: str) -> None:
     failures = _failures(getattr(running, api))

@@ -12,7 +12,7 @@ import pytest
 
 from regional_limiter.in_process import in_memory
 from regional_limiter.limiter import Limiter
-from regional_limiter.model.decision import Answer, Check, Reason
+from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.shadow import EXAMPLES_MOST
 from regional_limiter.store.memory import MemoryStore
@@ -112,6 +112,15 @@ async def test_a_cost_that_only_a_shadow_rule_cannot_read_is_no_fault_of_the_che
         assert (await limiter.check(check(attributes={"size": "large"}))).allowed
         await limiter.check(check(attributes={"size": "7"}))
     assert [[call.cost for call in calls] for calls, _ in store.checks] == [[1], [1], [7]]
+
+
+async def test_a_cost_that_a_shadow_rule_makes_too_large_stops_neither_check_nor_refund(tmp_path: Path) -> None:
+    store = PromptStore()
+    async with running(store, tmp_path, blob_of(rule("a"), rule("s", mode="shadow", cost=5))) as limiter:
+        assert (await limiter.check(check(cost=COST_MOST))).allowed
+        await limiter.refund(check(cost=COST_MOST))
+        assert limiter.status().shadows["default/s"].undecided == 1
+    assert [[call.cost for call in calls] for calls, _ in store.refunds] == [[COST_MOST]]
 
 
 async def test_a_blocked_key_of_a_shadow_rule_is_only_counted(tmp_path: Path) -> None:
