@@ -19,7 +19,7 @@ C11 GONE: an operator's word that a region is destroyed ends what it holds, once
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 
 from global_sync.protocol.invariants import bases_fit, sum_fits
 from global_sync.protocol.leader_state import (
@@ -245,6 +245,7 @@ class LeaderSide(LeaderState):
             return  # nothing would be left to count: not an answer to anything that was said
         before = self._counts.lease_max(key, region, now_us)
         self._end_older_sessions(now_us, region, session)
+        self._stand_for(own, seq, hold)
         for entry in own:
             if entry.seq == seq:
                 entry.acked = True
@@ -262,6 +263,17 @@ class LeaderSide(LeaderState):
         self._stop_waiting(key, region, seq, now_us)
         if after != before:
             self._changed.add(key)
+
+    def _stand_for(self, own: Sequence[Entry], seq: Seq, hold: int) -> None:
+        """If the record that was answered is not here (any more), the newest before it stands for it.
+
+        So it is when a key was forgotten and has records again: the answer that came before is repeated, and what
+        was written down anew must not go for it while a KEEP on top has not been answered.
+        """
+        older = [entry for entry in own if entry.seq < seq]
+        if older and not any(entry.seq == seq for entry in own):
+            newest = older[-1]
+            newest.seq, newest.value, newest.implicit, newest.grown = seq, hold, False, None
 
     def _end_older_sessions(self, now_us: int, region: str, session: int) -> None:
         """Something of ``session`` is settled, so every point has accepted a write of it: what the region held by

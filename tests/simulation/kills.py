@@ -74,6 +74,7 @@ KILLED_BY = {
     "snap_first_part": 140,
     "snap_repeated": 141,
     "forget_numbers": 142,
+    "answers_stand_for_nothing": 143,
     "naive_refill": 122,
     "fallback_at_base": 120,
     "nodes_forgotten": 121,

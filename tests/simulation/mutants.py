@@ -578,6 +578,12 @@ class snap_repeated(LeaderSide):
         super()._on_snapshot(part, offset)
 
 
+@leader
+class answers_stand_for_nothing(LeaderSide):
+    def _stand_for(self, own: Any, seq: tuple[int, int], hold: int) -> None:
+        pass
+
+
 @counts
 class forget_numbers(Counts):
     """A key is forgotten also at a number that happens to be the base."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from global_sync.protocol.messages import Record, Welcome
+from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import SHARE_UNITS
 
 from ..cast import Cast
@@ -168,4 +169,22 @@ def a_key_at_a_number_that_is_the_base_is_not_forgotten(cast: Cast) -> list[str]
     h.run(200)
     h.check("the base has fallen, the lease has not")
     h.say(h.share(1) != 3300, "no lease of its own")
+    return h.bad
+
+
+@schedule(143)
+def a_repeated_answer_of_a_forgotten_key_answers_no_later_record(cast: Cast) -> list[str]:
+    """Found by a seed of the whole system (1004): the answer "BASE" was repeated until its receipt came."""
+    h = Hand(cast)
+    h.lease(1, 100)
+    h.put(h.leader.lease(h.now, K0, "r1", BASE))
+    h.step(1)
+    h.put(h.leader.tend(h.now))
+    h.say(K0 in h.leader.keys, "the key is not forgotten")
+    h.put(h.leader.lease(h.now, K0, "r1", 0))  # r1 reads nothing of it
+    h.report(1)
+    share, count = h.share(1), h.leader.count(K0, "r1", h.now)
+    h.require(share <= count, f"r1 has {share}, counted {count}")
+    h.lease(0, SHARE_UNITS)
+    h.check("r1 is at its base")
     return h.bad
