@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from regional_limiter.submitting import settled
 from services.rls.messages import MESSAGE_BYTES_MOST
 from services.rls.methods import Methods, Observer, Stream, Unary, failed
 from services.rls.rpc import UNAUTHENTICATED, Failed
@@ -86,20 +86,9 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def _unary(self, method: Unary) -> Any:
         async def call(data: bytes, context: Any) -> bytes:
-            future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-            def ended(outcome: bytes | Exception) -> None:
-                if future.done():
-                    return
-                if isinstance(outcome, Exception):
-                    future.set_exception(outcome)
-                else:
-                    future.set_result(outcome)
-
             try:
                 self._admit(context)
-                method.call(data, ended)
-                return await future
+                return await settled(lambda ended: method.call(data, ended))
             except Exception as error:
                 await self._abort(context, error)
                 raise

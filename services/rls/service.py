@@ -21,6 +21,7 @@ from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable, StoreUnavailable
 from regional_limiter.model.rule import Algorithm, Rule
 from regional_limiter.plan import is_domain
+from regional_limiter.submitting import settled
 from regional_limiter.together import Asked, Together
 from services.check_api.check_limiter import CheckLimiter
 from services.check_api.headers import HeaderMode, answer_lines
@@ -135,18 +136,7 @@ class RateLimitService:
 
     async def answer(self, request: Request) -> Response:
         """The same by ``await``.  Raises Failed, and what nobody foresaw."""
-        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-
-        def told(outcome: Response | Exception) -> None:
-            if future.done():
-                return
-            if isinstance(outcome, Exception):
-                future.set_exception(outcome)
-            else:
-                future.set_result(outcome)
-
-        self.should_rate_limit(request, told)
-        return await future
+        return await settled(lambda told: self.should_rate_limit(request, told))
 
     # ---- ways to decide
 
