@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from regional_limiter.model.errors import Fault
+
+_ID_CHARACTERS = 56
+"""So that a number has room behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +19,22 @@ class Imported:
     domain: str
     document: dict[str, Any]
     notes: tuple[Fault, ...]
+
+
+class Ids:
+    """Makes ids of rules out of names: each as like its name as may be, none twice."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def __call__(self, name: str) -> str:
+        base = re.sub(r"[^a-z0-9._-]", "-", name.lower())[:_ID_CHARACTERS] or "rule"
+        number, made = 1, base
+        while made in self._taken:
+            number += 1
+            made = f"{base}-{number}"
+        self._taken.add(made)
+        return made
 
 
 class Findings:

@@ -13,7 +13,7 @@ from typing import Any
 from regional_limiter.model.errors import InvalidRules
 from regional_limiter.rules import parse_document
 from regional_limiter.rules.text import read_document
-from services.importing.imported import Findings, Imported
+from services.importing.imported import Findings, Ids, Imported
 
 PLUGIN = "rate-limiting"
 _WINDOWS: Mapping[str, object] = {
@@ -61,7 +61,7 @@ def import_kong(text: bytes | str, *, domain: str | None = None) -> Imported:
 class _Reader:
     def __init__(self) -> None:
         self.findings = Findings()
-        self._taken: set[str] = set()
+        self._id = Ids()
 
     def rules(self, document: object) -> list[dict[str, Any]]:
         if not isinstance(document, dict):
@@ -209,12 +209,3 @@ class _Reader:
                 f"{place}.limit_by", f"the {by} is client_key here; Kong takes the address of who has none"
             )
         return list(_KEYS.get(str(by), []))
-
-    def _id(self, name: str) -> str:
-        base = re.sub(r"[^a-z0-9._-]", "-", name.lower())[:56]
-        number, made = 1, base
-        while made in self._taken:
-            number += 1
-            made = f"{base}-{number}"
-        self._taken.add(made)
-        return made

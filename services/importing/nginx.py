@@ -16,7 +16,7 @@ from typing import Any
 
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.rules import parse_document
-from services.importing.imported import Findings, Imported
+from services.importing.imported import Findings, Ids, Imported
 from services.importing.nginx_syntax import BYTES_MOST, Directive, read_directives
 
 _RATE = re.compile(r"rate=([1-9][0-9]{0,8})r/([sm])", re.ASCII)
@@ -94,7 +94,7 @@ class _Reader:
         self.findings = Findings()
         self._zones: dict[str, _Zone] = {}
         self._ids: dict[str, list[str]] = {}
-        self._taken: set[str] = set()
+        self._id = Ids()
 
     def rules(self, root: Directive) -> list[dict[str, Any]]:
         blocks = [root, *_inside(root, "http")]
@@ -265,15 +265,6 @@ class _Reader:
             yield rule
         if stop and (limits.dry_run or not limits.uses):
             yield {"id": self._id("unlimited"), "match": match, "unlimited": True, "stop": True}
-
-    def _id(self, zone: str) -> str:
-        base = re.sub(r"[^a-z0-9._-]", "-", zone.lower())[:56] or "zone"
-        number, name = 1, base
-        while name in self._taken:
-            number += 1
-            name = f"{base}-{number}"
-        self._taken.add(name)
-        return name
 
     def _note_shared(self) -> None:
         for zone, ids in self._ids.items():

@@ -13,6 +13,8 @@ from typing import Any
 from services.rehearsal.table import key_in_words
 
 WIDTH, HEIGHT = 900, 150
+RULES_PLOTTED = 12
+"""Those that deny most."""
 LEFT, RIGHT, TOP, BOTTOM = 60, 10, 10, 22
 
 _STYLE = """
@@ -84,10 +86,10 @@ def _plots(report: Mapping[str, Any]) -> Iterable[str]:
     if "current" in report:
         now = {step["at"]: step["denied"] for step in report["current"]["over_time"]["steps"]}
         yield _bars("Denied by the current set", labels, [now.get(label, 0) for label in labels], "other")
-    for row in report["by_rule"]:
-        if row["denied"] and len(report["by_rule"]) > 1:
-            counts = [step["by_rule"].get(row["rule"], 0) for step in steps]
-            yield _bars(f"Denied by {row['rule']}", labels, counts, "denied")
+    denying = sorted((row for row in report["by_rule"] if row["denied"]), key=lambda row: -row["denied"])
+    for row in denying[:RULES_PLOTTED] if len(report["by_rule"]) > 1 else ():
+        counts = [step["by_rule"].get(row["rule"], 0) for step in steps]
+        yield _bars(f"Denied by {row['rule']}", labels, counts, "denied")
 
 
 def _bars(caption: str, labels: Sequence[str], counts: Sequence[int], name: str) -> str:
