@@ -384,44 +384,22 @@ class CheckApiSettings(Listener):
         return self.address or self.url_at(self.port(node))
 
 
-class GrpcSettings(Section):
+class GrpcSettings(Listener):
     """Envoy's rate limit service: node N listens on ``ports[N-1]``; without ports nobody does.
 
-    ``server``: which one stands there.  ``certificate`` and ``key``: PEM files, together; ``client_ca``: whose
-    certificates callers must show.  ``headers``: which rate limit headers the gateway is asked to add;
+    ``server``: which one stands there.  ``headers``: which rate limit headers the gateway is asked to add;
     ``dynamic_metadata``: whether answers carry reason, rule and numbers for the gateway's logs.
 
     ``envoy_config``: a file of envoyproxy/ratelimit, or a directory of such files, that is served as it lies there,
     in this region and for its own domains; ``like_envoy``: requests that it denies are charged, as they are there.
     """
 
-    host: Host = "127.0.0.1"
     ports: list[Port] = Field(default_factory=list, max_length=256)
     server: Literal["own", "grpcio"] = "own"
-    token: SecretStr | None = None
-    insecure: bool = False
-    certificate: Path | None = None
-    key: Path | None = None
-    client_ca: Path | None = None
     headers: Literal["both", "draft-11", "legacy", "off"] = "draft-11"
     dynamic_metadata: bool = False
     envoy_config: Path | None = None
     like_envoy: bool = False
-
-    @model_validator(mode="after")
-    def _guard(self) -> Self:
-        if self.token is not None and len(self.token.get_secret_value()) < 16:
-            raise ValueError("token must have at least 16 characters")
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("give certificate and key, or neither")
-        if self.client_ca is not None and self.certificate is None:
-            raise ValueError("client_ca needs certificate and key")
-        if not (is_loopback(self.host) or self.token or self.client_ca or self.insecure):
-            raise ValueError(
-                f"host {self.host} can be reached from other machines: set token (or token_file), or client_ca,"
-                " or insecure = true, or a loopback host such as 127.0.0.1"
-            )
-        return self
 
     def port(self, node: int) -> int | None:
         """The port of node ``node``, counted from 1; None: it does not listen."""

@@ -79,7 +79,7 @@ def front_options(settings: RegionSettings, node: int) -> FrontOptions | None:
     port = grpc.port(node)
     if port is None:
         return None
-    tls = Tls(grpc.certificate, grpc.key, grpc.client_ca) if grpc.certificate and grpc.key else None
+    tls = Tls(grpc.tls.certificate, grpc.tls.key, grpc.tls.client_ca) if grpc.tls else None
     return FrontOptions(
         host=grpc.host,
         port=port,

@@ -10,6 +10,7 @@ from services.listening import bind
 from services.rls.http2.connection import Connection, Front
 from services.rls.methods import Methods, Observer
 from services.rls.serving import FrontOptions, Tls
+from services.tls import server_context
 
 CONNECTIONS_MOST: Final = 4096
 BACKLOG: Final = 1024
@@ -77,18 +78,11 @@ class _Refusal(asyncio.Protocol):
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """TLS 1.2 or newer, HTTP/2 by ALPN; callers show a certificate where an authority is given.
+    """HTTP/2 by ALPN, with what is in the files when a connection is made.
 
     Raises ValueError when a file is not what it should be.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
     try:
-        context.load_cert_chain(tls.certificate, tls.key)
-        if tls.client_ca is not None:
-            context.load_verify_locations(tls.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
+        return server_context(tls.certificate, tls.key, tls.client_ca, ["h2"])
+    except OSError as error:
         raise ValueError(f"{tls.certificate}, {tls.key}, {tls.client_ca or 'no authority'}: {error}") from None
-    return context
