@@ -28,6 +28,8 @@ PURE_ROOMS = (
     "regional_limiter/together.py",
     "regional_limiter/debts.py",
     "regional_limiter/denials.py",
+    "regional_limiter/node_counts.py",
+    "regional_limiter/counted_answers.py",
     "regional_limiter/nodes_seen.py",
     "regional_limiter/soft.py",
     "regional_limiter/usage.py",

@@ -179,7 +179,7 @@ async def parts(whole_us: float) -> None:
         await asyncio.sleep(0)
     (allowed,) = told
     limiter: Any = node.limiter
-    store, prepared = limiter._calls, check.asking.prepared[0]
+    deciding, store, prepared = limiter._deciding, limiter._calls, check.asking.prepared[0]
     cluster, kind = store._submitting.cluster, store._submitting._plain_checks
     way = cluster._ways[prepared.hash_slot]
     server.wire = _Nowhere()  # type: ignore[assignment]
@@ -206,10 +206,10 @@ async def parts(whole_us: float) -> None:
             node.heads.known.get(request[:end]),
             node.bodies.known.get(request[end:]),
         ),
-        "ask the limiter: leases, denials, calls": lambda: limiter._ask_plainly(check.asking, nothing),
+        "ask the limiter: leases, denials, calls": lambda: deciding.ask_plainly(check.asking, nothing),
         "  of it the store: way, breaker, deadline": lambda: store.submit_plainly(prepared, nothing),
         "read the reply": answered,
-        "note for leases, count the rule": lambda: limiter._decided_plainly(check.asking, 0, nothing, allowed),
+        "note for leases, count the rule": lambda: deciding._decided_plainly(check.asking, 0, nothing, allowed),
         "count the answer and the request": count,
         "write the response": lambda: node.templates.response_to(allowed, b"date: x\r\n"),
     }

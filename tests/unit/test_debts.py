@@ -140,11 +140,11 @@ async def node(directory: Path, *rules: dict[str, Any]) -> AsyncIterator[tuple[M
 
 async def paid(limiter: Limiter) -> None:
     """Now, which the node does every half second."""
-    limiter._stopping.set()
-    paying = limiter._paying
+    limiter._payments.stopping.set()
+    paying = limiter._payments.task
     assert paying is not None
     await paying
-    limiter._stopping.clear()
+    limiter._payments.stopping.clear()
 
 
 async def left(limiter: Limiter) -> list[int]:

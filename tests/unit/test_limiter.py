@@ -249,7 +249,7 @@ async def test_a_store_that_is_stuck_is_given_up_at_the_deadline(tmp_path: Path)
 async def test_what_was_decided_without_a_call_is_charged_when_the_store_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regional_limiter.limiter.PAY_EVERY_S", 0.001)
+    monkeypatch.setattr("regional_limiter.debt_payments.PAY_EVERY_S", 0.001)
     store = PromptStore(default=NEVER_SENT)
     async with running(store, tmp_path, blob_of(rule("a", refill="1/h"))) as limiter:
         for _ in range(3):
