@@ -47,11 +47,11 @@ def _at_point(copy: Copy, enforcement: Enforcement, nodes: Sequence[Node], key: 
 
 
 def _bases(enforcement: Enforcement, now_us: int, nodes: Sequence[Node], key: str) -> set[int]:
-    """What a call may use as the base: the newest version among the variable's and the callers'."""
+    """What a call may use as the base: each node's, or the variable's where that is of a newer version."""
     domain = domain_of(key)
     known = enforcement.peek_base(now_us, domain)
     version, base = known if known is not None else (-1, 0)
-    return {base, *(node.bases.get(domain, 0) for node in nodes if node.base_version > version)}
+    return {node.bases.get(domain, 0) if node.base_version > version else base for node in nodes} or {base}
 
 
 def leased(nodes: Iterable[Node], key: str) -> int:

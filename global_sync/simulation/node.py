@@ -109,6 +109,11 @@ class Node:
         """It is killed, with the token leases that it holds, and starts again."""
         self._start()
 
+    def begin_anew(self) -> None:
+        """Another machine takes its place, with an empty disk."""
+        self._on_disk, self._rules_on_disk, self._nodes_on_disk = (-1, {}), (-1, b""), 1
+        self._start()
+
     @property
     def frozen(self) -> bool:
         return self._scheduler.now_us < self.frozen_until_us

@@ -75,6 +75,8 @@ KILLED_BY = {
     "snap_repeated": 141,
     "forget_numbers": 142,
     "answers_stand_for_nothing": 143,
+    "no_consent": 2,
+    "base_order": 129,
     "naive_refill": 122,
     "fallback_at_base": 120,
     "nodes_forgotten": 121,

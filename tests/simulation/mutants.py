@@ -528,6 +528,30 @@ class restart_g(Enforcement):
 
 
 @enforcement
+class no_consent(Enforcement):
+    """The agent's promise is not kept: after the session the base is in force at once."""
+
+    def write(self, now_us: int, write: Write, replication_id: str = "") -> WriteReply:
+        return super().write(now_us, replace(write, extend=False), replication_id)
+
+
+@system
+class base_order(Enforcement):
+    """A base counts as it was told last, whatever its version."""
+
+    def know_base(self, now_us: int, domain: str, version: int, base: int) -> None:
+        super().know_base(now_us, domain, version, base)
+        known = self._current().bases.get(domain)
+        if known is not None:
+            known.version = version
+            known.series.turn(base, now_us)
+
+    def _learn_bases(self, variable: Any, now_us: int, write: Write) -> None:
+        variable.base_version = write.base_version
+        super()._learn_bases(variable, now_us, write)
+
+
+@enforcement
 class no_gap(Enforcement):
     gap_ignored = True
 

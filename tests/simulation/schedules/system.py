@@ -164,6 +164,29 @@ def _kill_agents(region: Region) -> None:
     region.agents.clear()
 
 
+@schedule(129)
+def a_process_that_was_replaced_brings_no_old_bases_back(cast: Cast) -> list[str]:
+    """It slept while the bases were lowered, and goes on cut off; the point has lost everything, a node is new."""
+    world = _world(cast, burst=60, per_second=200)
+    first = world.regions["r0"]
+    first.agents[0].process.loop.freeze(world.now_us + 12 * SECOND)
+    successor = world.start_agent("r0")
+    world.run(4 * SECOND)
+    world.change_rules(regions={"r0": 1, "r1": 3})
+    world.run(7 * SECOND)
+    if not cast.broken and sum(node.bases.get("default", 0) == 7500 for node in world.nodes()) != 2:
+        return ["set-up: the bases are not raised"]
+    world.cut("r0")
+    successor.process.kill()
+    copy = first.redis.shards[0].copy
+    copy.lose(buckets=True)
+    copy.lock = ("", 0)
+    first.nodes[1].begin_anew()
+    world.demand["r0"] = 0.1
+    world.run(4 * SECOND + CONSENT)
+    return _problems(world)
+
+
 @schedule(127)
 def an_old_primary_doubles_its_share_for_the_node_timeout_at_most(cast: Cast) -> list[str]:
     world = _world(cast, burst=60, per_second=200)
