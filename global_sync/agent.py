@@ -48,6 +48,7 @@ from regional_limiter.store.base import KEYS_TOLD, AgentStore
 COLLECT_INTERVAL_S = 0.05
 COLLECT_BUSY_S = 0.025
 LISTEN_S = 0.1
+GIVES_BELOW = 0.9
 FEW_KEYS = 500
 """Demand for no more keys than these is collected twice as often: a jump of it is then known sooner."""
 USAGE_INTERVAL_S = 1.0
@@ -214,10 +215,18 @@ class Agent:
             log.error("record not understood", error=str(error))
             return
         for record in records:
-            self.side.on_record(record)
             self.records_read += 1
             if isinstance(record, LeaseRecord) and record.region == self.region and record.kind is Kind.KEEP:
-                self._lower_to_want(record.key)
+                self._take_cut(record)
+            else:
+                self.side.on_record(record)
+
+    def _take_cut(self, record: LeaseRecord) -> None:
+        before, had_lease = self.side.held(record.key)
+        self.side.on_record(record)
+        # A small cut is for a little more that somebody needs: what is kept here for a peak stays.
+        if not had_lease or self.side.held(record.key)[0] < GIVES_BELOW * before:
+            self._lower_to_want(record.key)
 
     def _lower_to_want(self, key: str) -> None:
         """Somebody else is short of a key: give at once what is not needed here, which spares a round trip.

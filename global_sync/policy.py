@@ -27,8 +27,11 @@ from global_sync.protocol.messages import Record
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
 
-_HEADROOM_PERCENT = 1
+_HEADROOM_PER_MILLE = 7
 _HEADROOM_UNITS = SHARE_UNITS // 2000
+_ROOM_TO_GROW = 4
+_ROOM_UNITS = SHARE_UNITS // 200
+"""A quarter, and half a hundredth, before anyone gets back what it wanted lately."""
 _DEAD_BAND_UNITS = SHARE_UNITS // 500
 _CALM_US = 1_000_000
 _RETRY_US = 300_000
@@ -74,7 +77,7 @@ class _Region:
     def asks(self) -> int:
         if self.want == 0:
             return self.floor
-        return max(self.floor, self.want + self.want * _HEADROOM_PERCENT // 100 + _HEADROOM_UNITS)
+        return max(self.floor, self.want + self.want * _HEADROOM_PER_MILLE // 1000 + _HEADROOM_UNITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,13 +236,25 @@ class LeaderPolicy:
         moving = {name: one for name, one in regions.items() if one.moves}
         floors = {name: one.floor for name, one in moving.items()}
         left = SHARE_UNITS - sum(one.fixed for one in regions.values() if not one.moves)
+        left = max(left, sum(floors.values()))
+        asks = {name: one.asks for name, one in moving.items()}
+        needs = {name: max(one.floor, one.want) for name, one in moving.items()}
+        peaks = {name: one.peak for name, one in moving.items()}
+        grown = {name: ask + ask // _ROOM_TO_GROW + _ROOM_UNITS for name, ask in asks.items()}
+        # In this order: what is wanted, some headroom, room to grow, what was wanted lately.
+        if sum(asks.values()) > left >= sum(needs.values()):
+            asks, peaks = needs, asks
+        elif sum(grown.values()) > left:
+            peaks = grown
+        else:
+            asks = grown
         shares = fair_share(
-            max(left, sum(floors.values())),
-            {name: one.asks for name, one in moving.items()},
+            left,
+            asks,
             {name: max(1, one.base) for name, one in moving.items()},
             floors,
             held={name: one.held for name, one in moving.items()},
-            peaks={name: one.peak for name, one in moving.items()},
+            peaks=peaks,
             tie_key=key,
         )
         for name, one in moving.items():
@@ -248,12 +263,12 @@ class LeaderPolicy:
     def _move(
         self, now_us: int, leader: LeaderSide, key: str, regions: Mapping[str, _Region], plan: _Plan
     ) -> list[Record]:
-        calm = now_us - plan.changed_us >= _CALM_US
+        calm_us = now_us - plan.changed_us
         moving = {name: one for name, one in regions.items() if one.moves}
         short = {
             name: one
             for name, one in moving.items()
-            if 100 * one.want > 95 * one.held and one.due > one.held + _dead_band(one.held, calm)
+            if 100 * one.want > 95 * one.held and one.due > one.held + _dead_band(one.held, calm_us)
         }
         make_room = any(one.late for one in regions.values()) and not self._bases_fit(now_us, leader, key, regions)
         if not short and not make_room:
@@ -265,7 +280,7 @@ class LeaderPolicy:
         room = SHARE_UNITS - sum(leader.count(key, name, now_us) for name in regions)
         if make_room or room < missing:
             for name, one in moving.items():
-                band = 0 if make_room else _dead_band(one.held, calm)
+                band = 0 if make_room else _dead_band(one.held, calm_us)
                 if one.held <= one.due + band:
                     continue
                 target = one.due
@@ -275,7 +290,7 @@ class LeaderPolicy:
                 if target < one.held:
                     records += leader.lease(now_us, key, name, target)
         for name, one in sorted(short.items(), key=lambda item: item[1].held - item[1].due):
-            if leader.room(key, name, now_us) >= min(one.due, one.held + _dead_band(one.held, calm)):
+            if leader.room(key, name, now_us) >= min(one.due, one.held + _dead_band(one.held, calm_us)):
                 records += leader.lease(now_us, key, name, one.due)
         return records
 
@@ -294,6 +309,9 @@ def _bases(leader: LeaderSide, domain: str) -> dict[str, int]:
     return {region: booked.get(region, 0) for region in booked.keys() | ledger.bases.get(domain, {}).keys()}
 
 
-def _dead_band(held: int, calm: bool) -> int:
+def _dead_band(held: int, calm_us: int) -> int:
+    """A quarter after a second without a change, and a sixteenth after three: what stays wrong is put right."""
     band = max(held // 100, _DEAD_BAND_UNITS)
-    return band // 4 if calm else band
+    if calm_us < _CALM_US:
+        return band
+    return band // 4 if calm_us < 3 * _CALM_US else band // 16

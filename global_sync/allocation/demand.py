@@ -27,8 +27,12 @@ _LEAST_RATE = _TOKENS_AVERAGED * 1_000_000 / _FAST_US_MOST
 _SURPRISED_US = 15_000
 _SLOW_US = 400_000
 _PEAK_US = 60_000_000
-_TREND = 0.5 * 0.3 / 0.4  # half of the slope, over the 0.3 s that the loop takes
+_TREND = 0.5 / 0.4  # the slope, over the 0.5 s by which an average and the loop are late
 _SURPRISE_SQUARED = 4**2  # standard deviations, of as many tokens as were expected
+_FALL_MOST = 0.85
+_NEWS = 0.05
+_NEAR_NEWS = 0.02
+_WRONG = 0.02  # what was said last stands as long as it is no more off
 _SETTLED = 0.005  # of the want: so much the last word may be off
 _LOOK_UP_US = 1_000_000
 _REPORT_GAP_US = 50_000
@@ -253,14 +257,20 @@ class DemandEstimator:
             gain = step_us / (step_us + min(span_us, demand.averaged_us))
             demand.averaged_us += step_us
         demand.fast = fast = fast + (sample - fast) * gain
-        demand.slow += (fast - demand.slow) * gains.slow
+        if demand.averaged_us:
+            demand.slow += (fast - demand.slow) * gains.slow
+        else:
+            demand.slow = fast  # a jump is no trend
         peak = demand.peak * gains.peak
         demand.peak = fast if fast > peak else peak
 
     def _due(self, key: str, demand: _Demand, now_us: int) -> Want | None:
-        tokens = demand.fast + _TREND * (demand.fast - demand.slow)
-        # A fall foreseen must not deny what is still asked for.
-        tokens = max(demand.fast, min(tokens, 2 * max(demand.fast, 1.0)))
+        trend = demand.fast - demand.slow
+        # Of few requests a difference is mostly chance.
+        noise = 0.4 * sqrt(max(demand.fast, 0.0) * 1_000_000 / (2 * _FAST_US_MOST))
+        trend = max(0.0, trend - noise) if trend > 0 else min(0.0, trend + noise)
+        tokens = demand.fast + _TREND * trend
+        tokens = max(_FALL_MOST * demand.fast, min(tokens, 2 * max(demand.fast, 1.0)))
         units = tokens * demand.per_token
         want = 0 if units < 1 or tokens < 0.01 else min(_WANT_MOST, ceil(units))
         last = demand.reported
@@ -281,11 +291,13 @@ class DemandEstimator:
         # Few tokens make a rough average: what chance explains is no news.
         averaged = demand.fast * _FAST_US_MOST / 1_000_000
         chance = 0.7 * want / sqrt(2 * averaged) if 0 < averaged < _TOKENS_AVERAGED else 0.0
-        if off > max(0.05 * scale, chance) and matters and since_us >= (_JUMP_GAP_US if jumps else _REPORT_GAP_US):
+        # Who is short of a share, or holds what others are short of, has to say so in time.
+        least = _NEAR_NEWS if has_lease or want >= 0.9 * share else _NEWS
+        if off > max(least * scale, chance) and matters and since_us >= (_JUMP_GAP_US if jumps else _REPORT_GAP_US):
             demand.fresh = demand.settled = False
             return now
         ended = want == 0 and last.want > 0
-        if since_us < _QUIET_US or (demand.settled and not ended):
+        if since_us < _QUIET_US or (demand.settled and not ended and (off <= _WRONG * scale or not matters)):
             return None
         # A second without a report: what is left of the difference is said, until nothing is left to say.
         if off > _SETTLED * scale or ended:
