@@ -56,6 +56,8 @@ PURE_ROOMS = (
     "services/check_api/heads.py",
     "services/check_api/replies.py",
     "services/rls/envoy_config.py",
+    "services/rls/http2/blocks.py",
+    "services/rls/http2/bounds.py",
     "services/rls/http2/frames.py",
     "services/rls/http2/heads.py",
     "services/rls/http2/hpack_reader.py",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import weakref
 from struct import pack
 from typing import Any
 
 import h2.settings
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.rls.http2 import connection as http2
+from services.rls.http2.bounds import RESETS_MOST, STREAMS_MOST
 from services.rls.http2.frames import (
     CONTINUATION,
     DATA,
@@ -27,6 +30,7 @@ from services.rls.http2.frames import (
     SETTINGS,
     frame,
     go_away,
+    literal,
 )
 from services.rls.messages import METHOD
 from services.rls.methods import Unary
@@ -37,7 +41,8 @@ STEPS = st.one_of(
     st.tuples(st.just("ask"), MESSAGES, st.sampled_from([(), (("grpc-timeout", "19m"),), (("x-id", "1"),)])),
     st.tuples(st.just("ask again"), st.integers(0, 99)),
     st.tuples(st.just("abandon"), MESSAGES),
-    st.tuples(st.just("window"), st.integers(0, 300_000)),
+    # Smaller ones take more turns than a peer has, and more window updates than a caller may send without asking.
+    st.tuples(st.just("window"), st.just(0) | st.integers(2000, 300_000)),
     st.tuples(st.just("frames"), st.sampled_from([16_384, 20_000, 100_000])),
     st.tuples(st.just("table"), st.integers(0, 4096)),
     st.tuples(st.just("ping")),
@@ -51,6 +56,7 @@ def run(work: Any) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=30))
+@example([("window", 1), ("ask", b"m" * 40, ())])
 def test_every_call_is_answered_whatever_else_is_said(steps: list[Any]) -> None:
     async def talk() -> None:
         peer = Peer()
@@ -93,7 +99,7 @@ def test_every_call_is_answered_whatever_else_is_said(steps: list[Any]) -> None:
         assert peer.pongs == pings
         assert peer.goaway is None
         assert peer.noted.errors == []
-        assert not peer.connection._streams
+        assert not peer.connection._streams.open
 
     run(talk())
 
@@ -139,7 +145,7 @@ def test_no_bytes_bring_it_out_of_step(seed: int, changes: int, pieces: int) -> 
             await asyncio.sleep(0)
         assert peer.noted.errors == []
         peer.connection.connection_lost(None)
-        assert not peer.connection._streams
+        assert not peer.connection._streams.open
 
     run(talk())
 
@@ -155,7 +161,7 @@ def opened(number: int, block: bytes = b"") -> bytes:
         b":path": METHOD.encode(),
         b"content-type": b"application/grpc",
     }
-    made = b"".join(http2.literal(name, value) for name, value in headers.items())
+    made = b"".join(literal(name, value) for name, value in headers.items())
     return frame(HEADERS, END_HEADERS, number, made + block)
 
 
@@ -177,7 +183,7 @@ def farewell(peer: Peer) -> int | None:
 
 async def test_streams_that_are_opened_and_reset_at_once_end_the_connection() -> None:
     peer = await raw(
-        *(opened(n) + frame(RST_STREAM, 0, n, pack(">I", 8)) for n in range(1, 2 * http2.RESETS_MOST + 9, 2))
+        *(opened(n) + frame(RST_STREAM, 0, n, pack(">I", 8)) for n in range(1, 2 * RESETS_MOST + 9, 2))
     )
     assert (peer.transport.closed, farewell(peer)) == (True, ENHANCE_YOUR_CALM)
 
@@ -185,7 +191,7 @@ async def test_streams_that_are_opened_and_reset_at_once_end_the_connection() ->
 async def test_callers_that_give_up_now_and_then_are_let_be() -> None:
     body = frame(DATA, END_STREAM, 0, b"\x00\x00\x00\x00\x00")
     frames = []
-    for number in range(1, 8 * http2.RESETS_MOST, 4):
+    for number in range(1, 8 * RESETS_MOST, 4):
         frames.append(opened(number) + frame(RST_STREAM, 0, number, pack(">I", 8)))
         frames.append(opened(number + 2) + body[:5] + (number + 2).to_bytes(4, "big") + body[9:])
     peer = await raw(*frames)
@@ -229,16 +235,15 @@ async def test_a_head_beyond_the_bound_is_told_so_and_the_connection_goes_on() -
 async def test_more_data_than_the_window_ends_the_stream() -> None:
     """Of a call that is no gRPC's, so that nothing else is held against its data."""
     head = b"".join(
-        http2.literal(name, value)
-        for name, value in ((b":method", b"PUT"), (b":scheme", b"http"), (b":path", b"/"))
+        literal(name, value) for name, value in ((b":method", b"PUT"), (b":scheme", b"http"), (b":path", b"/"))
     )
     peer = await raw(frame(HEADERS, END_HEADERS, 1, head), *[frame(DATA, 0, 1, b"x" * 16_000)] * 9)
     assert frame(RST_STREAM, 0, 1, pack(">I", 3)) in peer.transport.written
 
 
 async def test_more_streams_than_agreed_are_refused_and_may_be_asked_again() -> None:
-    peer = await raw(*(opened(number) for number in range(1, 2 * http2.STREAMS_MOST + 3, 2)))
-    assert peer.transport.written.endswith(frame(RST_STREAM, 0, 2 * http2.STREAMS_MOST + 1, pack(">I", 7)))
+    peer = await raw(*(opened(number) for number in range(1, 2 * STREAMS_MOST + 3, 2)))
+    assert peer.transport.written.endswith(frame(RST_STREAM, 0, 2 * STREAMS_MOST + 1, pack(">I", 7)))
     assert not peer.transport.closed
 
 
@@ -335,3 +340,18 @@ def test_the_echo_of_these_tests_is_an_echo() -> None:
     told: list[Any] = []
     echo(b"a", told.append)
     assert told == [b"a" * 10]
+
+
+async def test_a_connection_that_has_ended_is_freed_without_the_collector_which_seldom_runs() -> None:
+    gc.disable()
+    try:
+        peer = Peer()
+        await peer.exchange()
+        peer.ask(b"hello")
+        await peer.exchange()
+        ended = weakref.ref(peer.connection)
+        peer.connection.connection_lost(None)
+        del peer.connection
+        assert ended() is None
+    finally:
+        gc.enable()
