@@ -37,7 +37,7 @@ status: setup  ## what runs of it
 test: setup  ## install what the tests need, and run them
 	@$(RUN) -m infra.install redis kafka chromium nginx haproxy node envoy h2spec
 	@$(RUN) -m infra.deploy_tools
-	$(RUN) -m pytest $(TESTS)
+	$(RUN) $(if $(filter tests,$(TESTS)),-m tests.lanes,-m pytest $(TESTS))
 
 test-unit: setup  ## only the tests that need neither Redis nor Kafka
 	$(RUN) -m pytest tests/unit tests/architecture tests/golden
