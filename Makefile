@@ -53,7 +53,7 @@ test-http2: setup  ## only the HTTP/2 server of gRPC: conformance, fuzzing, clie
 
 test-gateways: setup  ## only the tests with real gateways in front
 	@$(RUN) -m infra.install redis nginx haproxy caddy envoy
-	GATEWAYS="nginx haproxy caddy envoy-ext-authz" $(RUN) -m pytest tests/gateways
+	GATEWAYS="nginx haproxy caddy envoy-ext-authz" $(RUN) -m pytest tests/gateways tests/gateways/long_envoy_quota.py
 
 test-apis: setup  ## both APIs against their OpenAPI documents, with many more requests than `make test` sends
 	APPORTION_TEST_EXAMPLES=200 $(RUN) -m pytest --timeout 3600 tests/contract/test_apis_as_documented.py

@@ -412,6 +412,13 @@ def _part(call: BucketCall, share: int, nodes: int) -> BucketCall | None:
     )
 
 
+def node_part(call: BucketCall, nodes: int) -> tuple[int, Rate | None] | None:
+    """Capacity and rate of one of ``nodes`` nodes, of a call whose share no message changes.  None: nothing."""
+    share = SHARE_UNITS if call.sharing is Sharing.WHOLE else call.base
+    mine = _part(call, share, max(1, nodes))
+    return None if mine is None else (mine.capacity, mine.refill)
+
+
 @lru_cache(maxsize=4096)
 def _part_numbers(held: int, refill: Rate | None, share: int, nodes: int) -> tuple[int, Rate | None] | None:
     """``held``: what the region may hold of the capacity."""

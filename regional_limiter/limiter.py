@@ -36,6 +36,7 @@ from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_counts import NodeCounts
 from regional_limiter.node_rules import NodeRules
 from regional_limiter.plan import Asking, Planner, answer_in_full
+from regional_limiter.quota import NoQuota, Quota, quota_of
 from regional_limiter.refunds import Refunds
 from regional_limiter.shadow import Shadows
 from regional_limiter.slots import Slots
@@ -307,6 +308,19 @@ class Limiter:
         StoreUnavailable: nothing is lent, and what was brought may or may not be back.
         """
         return await self._lending.lend(check, want, brought)
+
+    @property
+    def quota_version(self) -> tuple[int, int]:
+        """Another whenever :meth:`quota` may say something else."""
+        return self._planner.generation, self._heart.nodes_most()
+
+    def quota(self, check: Check) -> Quota | NoQuota:
+        """What this node may hand on for checks like this one.  Raises InvalidCheck and RulesUnavailable."""
+        return quota_of(self._planner.plan(check), self._heart.nodes_most())
+
+    def count_quota(self, rule: str, allowed: int, denied: int) -> None:
+        """Gateways have decided so by what was handed on of ``rule`` ("domain/id")."""
+        self._counts.handed_on(rule, allowed, denied)
 
     async def inspect(self, check: Check) -> list[Inspection]:
         """How every bucket that the check meets stands.  Raises InvalidCheck and RulesUnavailable."""

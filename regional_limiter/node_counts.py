@@ -54,6 +54,12 @@ class NodeCounts:
         for name, cost in asking.counted:
             self._rules.add_allowed(name, cost)
 
+    def handed_on(self, rule: str, allowed: int, denied: int) -> None:
+        """Checks of cost 1 that others have decided, by what they were given of ``rule`` (``domain/rule``)."""
+        for is_allowed, checks in ((True, allowed), (False, denied)):
+            if checks:
+                self._rules.add(rule, is_allowed, checks, False, checks=checks)
+
     def unlimited(self, plan: Plan, cost: int) -> None:
         for step in plan.unlimited:
             self._rules.add(step.name, allowed=True, cost=step.cost_of(cost), degraded=False)

@@ -384,8 +384,18 @@ class CheckApiSettings(Listener):
         return self.address or self.url_at(self.port(node))
 
 
-class GrpcSettings(Listener):
-    """Envoy's rate limit service: node N listens on ``ports[N-1]``; without ports nobody does.
+class GrpcListener(Listener):
+    """A gRPC service of nodes: node N listens on ``ports[N-1]``; without ports nobody does."""
+
+    ports: list[Port] = Field(default_factory=list, max_length=256)
+
+    def port(self, node: int) -> int | None:
+        """The port of node ``node``, counted from 1; None: it does not listen."""
+        return self.ports[node - 1] if 1 <= node <= len(self.ports) else None
+
+
+class GrpcSettings(GrpcListener):
+    """Envoy's rate limit service.
 
     ``server``: which one stands there.  ``headers``: which rate limit headers the gateway is asked to add;
     ``dynamic_metadata``: whether answers carry reason, rule and numbers for the gateway's logs.
@@ -394,16 +404,22 @@ class GrpcSettings(Listener):
     in this region and for its own domains; ``like_envoy``: requests that it denies are charged, as they are there.
     """
 
-    ports: list[Port] = Field(default_factory=list, max_length=256)
     server: Literal["own", "grpcio"] = "own"
     headers: Literal["both", "draft-11", "legacy", "off"] = "draft-11"
     dynamic_metadata: bool = False
     envoy_config: Path | None = None
     like_envoy: bool = False
 
-    def port(self, node: int) -> int | None:
-        """The port of node ``node``, counted from 1; None: it does not listen."""
-        return self.ports[node - 1] if 1 <= node <= len(self.ports) else None
+
+class QuotaSettings(GrpcListener):
+    """Envoy's rate limit quota service, which pushes quotas into gateways.
+
+    ``ttl_s``: how long a gateway keeps what it was told when it hears nothing more.  ``gateways``: how many share a
+    node at least; a limit is divided into so many parts from the start, so that none waits for its part.
+    """
+
+    ttl_s: int = Field(default=15, ge=15, le=300)
+    gateways: int = Field(default=1, ge=1, le=1000)
 
 
 class SyncSettings(Listener):
@@ -499,6 +515,7 @@ class RegionSettings(_Settings):
     kafka: KafkaSettings
     check_api: CheckApiSettings
     grpc: GrpcSettings = Field(default_factory=GrpcSettings)
+    quota: QuotaSettings = Field(default_factory=QuotaSettings)
     sync: SyncSettings
 
     def key_secret(self) -> bytes:

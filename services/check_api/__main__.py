@@ -21,6 +21,7 @@ from regional_limiter.limiter import Limiter
 from regional_limiter.model.errors import InvalidRules
 from regional_limiter.store.redis_cluster import RedisClusterStore
 from services.check_api.app import NodeApp, create_app
+from services.check_api.quotas import Quotas
 from services.check_api.rls_observer import RlsObserver
 from services.check_api.server import serve_node, settle_collector
 from services.check_api.wiring import (
@@ -30,6 +31,7 @@ from services.check_api.wiring import (
     front_options,
     node_name,
     node_options,
+    quota_options,
 )
 from services.listening import bind
 from services.logs import configure_logging
@@ -70,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{settings.check_api.host}:{port}: {error.strerror}", file=sys.stderr)
         return 2
     front = front_options(settings, given.node)
+    quota = Quotas(limiter, pushed, settings.quota) if (pushed := quota_options(settings, given.node)) else None
     config = envoy_config(settings, limiter)
     if config is not None:
         try:
@@ -82,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     app = create_app(limiter, node_options(settings, given.node))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(app, limiter, store, listener, settings.check_api, front, config))
+        return runner.run(_run(app, limiter, store, listener, settings.check_api, front, config, quota))
 
 
 async def _run(
@@ -93,6 +96,7 @@ async def _run(
     served: CheckApiSettings,
     front: FrontOptions | None = None,
     config: ServedConfig | None = None,
+    quota: Quotas | None = None,
 ) -> int:
     stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -100,11 +104,17 @@ async def _run(
         loop.add_signal_handler(number, lambda: hurry.set() if stop.is_set() else stop.set())
     failed = not await _start(limiter, store, stop)
     grpc: asyncio.Task[None] | None = None
-    if front is not None and not stop.is_set():
+    if not stop.is_set():
+        served_at = front
         try:
-            grpc = await _start_grpc(app, front, stop, hurry, served.drain_ms)
+            if front is not None:
+                grpc = await _start_grpc(app, front, stop, hurry, served.drain_ms)
+            if quota is not None:
+                served_at = quota.options
+                await quota.start(app)
         except (OSError, ValueError) as error:
-            _log.error("gRPC cannot be served", address=f"{front.host}:{front.port}", problem=str(error))
+            address = f"{served_at.host}:{served_at.port}" if served_at else ""
+            _log.error("gRPC cannot be served", address=address, problem=str(error))
             failed = True
             stop.set()
 
@@ -125,6 +135,8 @@ async def _run(
             with contextlib.suppress(asyncio.CancelledError):
                 await task
     listener.close()
+    if quota is not None:
+        await quota.stop()
     if grpc is not None:
         await grpc
     _log.info("served", lease_tokens_lost=limiter.status().leases.lost)

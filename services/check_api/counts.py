@@ -6,6 +6,7 @@ Labels are rules, outcomes and routes: never a key, a user or an address of a ca
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from typing import Final
 
 from regional_limiter.model.decision import Answer
@@ -66,6 +67,8 @@ class Counts:
         """Of gRPC, by method and status code."""
         self.unknown_domains = 0
         """Requests of gateways for a domain that has no rules here."""
+        self.quota_events: Mapping[str, int] = {}
+        """Of the rate limit quota service, by what happened; the service's own."""
 
     def checked(self, domain: str, answer: Answer) -> None:
         """A check has been answered.  A domain is a label only if one of its rules was named."""

@@ -69,6 +69,8 @@ class Metrics:
             "{request}",
             "Requests of gateways for a domain without rules",
         )
+        words = "What happened to quotas that are pushed into gateways, in buckets, reports and streams"
+        counter("ratelimit.quota.events", [self._quota_events], "{event}", words)
         for name, read, words in (
             ("ratelimit.refused_sets", lambda: self._status().refused_sets, "Rule sets refused by this node"),
             ("ratelimit.refunds_dropped", lambda: self._status().refunds_dropped, "Refunds not delivered"),
@@ -111,6 +113,10 @@ class Metrics:
         counts = self.counts
         yield Observation(counts.degraded_answers - counts.answers_at_floor, {"cause": "store"})
         yield Observation(counts.answers_at_floor, {"cause": "floor"})
+
+    def _quota_events(self, options: CallbackOptions) -> Iterator[Observation]:
+        for event, count in list(self.counts.quota_events.items()):
+            yield Observation(count, {"event": event})
 
     def _degraded(self, options: CallbackOptions) -> Iterator[Observation]:
         for cause, count in list(self._status().degraded.items())[:SERIES_MOST]:

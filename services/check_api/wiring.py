@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from regional_limiter.limiter import Limiter
 from regional_limiter.store.cluster import ClusterOptions
 from regional_limiter.store.connection import ConnectionOptions
@@ -11,7 +13,7 @@ from services.check_api.authorize import AuthorizeOptions
 from services.check_api.headers import HeaderMode, LegacyReset
 from services.rls.served_config import ServedConfig
 from services.rls.serving import FrontOptions, Tls
-from services.settings import RegionSettings
+from services.settings import GrpcListener, RegionSettings
 
 
 def node_name(settings: RegionSettings, node: int) -> str:
@@ -75,7 +77,15 @@ def envoy_config(settings: RegionSettings, limiter: Limiter) -> ServedConfig | N
 
 def front_options(settings: RegionSettings, node: int) -> FrontOptions | None:
     """Where node ``node`` answers gRPC; None: nowhere."""
-    grpc = settings.grpc
+    return _front(settings.grpc, node, settings.grpc.server)
+
+
+def quota_options(settings: RegionSettings, node: int) -> FrontOptions | None:
+    """Where node ``node`` pushes quotas into gateways; None: nowhere."""
+    return _front(settings.quota, node, "grpcio")
+
+
+def _front(grpc: GrpcListener, node: int, server: Literal["own", "grpcio"]) -> FrontOptions | None:
     port = grpc.port(node)
     if port is None:
         return None
@@ -83,7 +93,7 @@ def front_options(settings: RegionSettings, node: int) -> FrontOptions | None:
     return FrontOptions(
         host=grpc.host,
         port=port,
-        server=grpc.server,
+        server=server,
         token=grpc.token.get_secret_value() if grpc.token else None,
         tls=tls,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
@@ -20,9 +20,12 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class GrpcioServer:
-    """One listener.  ``start`` raises OSError when the address cannot be had."""
+    """One listener.  ``start`` raises OSError when the address cannot be had.  ``more``: options of grpcio's."""
 
-    def __init__(self, methods: Methods, options: FrontOptions, observer: Observer) -> None:
+    def __init__(
+        self, methods: Methods, options: FrontOptions, observer: Observer, more: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        self._more = more
         self._methods = methods
         self._options = options
         self._observer = observer
@@ -31,16 +34,15 @@ class GrpcioServer:
 
     async def start(self) -> None:
         options = self._options
-        server = grpc.aio.server(
-            maximum_concurrent_rpcs=CALLS_MOST,
-            options=[
-                # Two copies on one port would share the traffic in silence.
-                ("grpc.so_reuseport", 0),
-                ("grpc.max_receive_message_length", MESSAGE_BYTES_MOST),
-                ("grpc.max_metadata_size", 16 * 1024),
-                ("grpc.http2.min_ping_interval_without_data_ms", 5000),
-            ],
-        )
+        settings = {
+            # Two copies on one port would share the traffic in silence.
+            "grpc.so_reuseport": 0,
+            "grpc.max_receive_message_length": MESSAGE_BYTES_MOST,
+            "grpc.max_metadata_size": 16 * 1024,
+            "grpc.http2.min_ping_interval_without_data_ms": 5000,
+            **dict(self._more),
+        }
+        server = grpc.aio.server(maximum_concurrent_rpcs=CALLS_MOST, options=list(settings.items()))
         server.add_generic_rpc_handlers((_Handlers(self._methods, options.token, self._observer),))
         address = f"{options.host}:{options.port}"
         try:

@@ -15,25 +15,32 @@ from infra import install
 from tests.gateways.gateway import EXAMPLES, WITHIN_MS, Application
 from tests.unit.check_api.test_process import free_port
 
+_NODE_PORTS = {"envoy": ("8104", "8105"), "envoy-quota": ("8106",)}
+
 
 class Envoy:
-    """``nodes``: the addresses of the two nodes' gRPC.  ``changes``: other words in the example."""
+    """``nodes``: the addresses of the nodes' gRPC.  ``changes``: other words in the ``example``."""
 
     def __init__(
-        self, directory: Path, nodes: list[str], behind: Application, changes: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        nodes: list[str],
+        behind: Application,
+        changes: Mapping[str, str] | None = None,
+        example: str = "envoy",
     ) -> None:
         self.port, self._admin = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         ports = {
             "8080": str(self.port),
-            "8104": nodes[0].rpartition(":")[2],
-            "8105": nodes[1].rpartition(":")[2],
             "3000": behind.address.rpartition(":")[2],
+            **dict(zip(_NODE_PORTS[example], [node.rpartition(":")[2] for node in nodes], strict=True)),
         }
-        text = (EXAMPLES / "envoy" / "envoy.yaml").read_text()
+        text = (EXAMPLES / example / "envoy.yaml").read_text()
         for given, used in ports.items():
             text = text.replace(f"port_value: {given}", f"port_value: {used}")
-        for given, used in {"timeout: 0.05s": f"timeout: {WITHIN_MS / 1000}s", **(changes or {})}.items():
+        patience = {"timeout: 0.05s": f"timeout: {WITHIN_MS / 1000}s"} if example == "envoy" else {}
+        for given, used in {**patience, **(changes or {})}.items():
             assert given in text
             text = text.replace(given, used)
         directory.mkdir(parents=True, exist_ok=True)
@@ -93,9 +100,13 @@ class Envoy:
 
 @contextmanager
 def envoy(
-    directory: Path, nodes: list[str], behind: Application, changes: Mapping[str, str] | None = None
+    directory: Path,
+    nodes: list[str],
+    behind: Application,
+    changes: Mapping[str, str] | None = None,
+    example: str = "envoy",
 ) -> Iterator[Envoy]:
-    one = Envoy(directory, nodes, behind, changes)
+    one = Envoy(directory, nodes, behind, changes, example)
     try:
         one.start()
         yield one

@@ -14,7 +14,7 @@ from regional_limiter.in_process import in_memory
 from services.check_api.app import NodeOptions, create_app
 from services.cli.main import app as cli
 from services.rls import envoy_config
-from services.settings import GrpcSettings
+from services.settings import GrpcSettings, QuotaSettings
 from tests.unit.check_api.fakes import call
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -58,6 +58,14 @@ def test_the_page_names_every_setting_and_its_default() -> None:
             value = getattr(defaults, name)
             shown = row[1].strip("`")
             assert shown == ("none" if value in (None, []) else str(value).lower()), name
+
+
+def test_the_page_names_every_setting_of_quotas() -> None:
+    (table,) = re.findall(r"\| setting of `\[quota\]` \| default \| \|\n(.*?)\n\n", PAGE, re.DOTALL)
+    rows = [row.split(" | ") for row in table.splitlines()[1:]]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    assert named == set(QuotaSettings.model_fields)
+    assert [row[1].strip("`") for row in rows if "ttl_s" in row[0]] == [str(QuotaSettings().ttl_s)]
 
 
 def test_the_page_names_every_word_of_a_configuration() -> None:
