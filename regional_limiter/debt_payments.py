@@ -57,7 +57,7 @@ class DebtPayments:
                         continue
                     except Exception:
                         # One that cannot be charged must not keep the others unpaid.
-                        _log.exception("what was decided locally for %s cannot be charged", call.key)
+                        _log.exception("what was decided locally cannot be charged")
                         charged = call.cost
                     fallback.paid(replace(call, cost=charged))
         except Exception:

@@ -206,7 +206,7 @@ class NodeApp:
         route = self._routes.get(path)
         if route is not None:
             await self._serve(path, route, scope, receive, send)
-        elif self._may_ask(path, scope):
+        elif self._may_ask(scope):
             await self._serve_web(scope, receive, send)
         else:
             await _send(send, unauthorised())
@@ -470,8 +470,8 @@ class NodeApp:
         method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST") else "_OTHER"
         self.counts.served(method, route, status, time.perf_counter() - started_s)
 
-    def _may_ask(self, path: str, scope: Scope) -> bool:
-        return self._token is None or not path.startswith("/v1/") or self._bears_token(scope)
+    def _may_ask(self, scope: Scope) -> bool:
+        return self._token is None or self._bears_token(scope)
 
     def _bears_token(self, scope: Scope) -> bool:
         if self._token is None:

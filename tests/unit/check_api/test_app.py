@@ -232,7 +232,7 @@ async def test_an_unknown_path_is_problem_json_too() -> None:
     assert_problem(await call(node_of(FakeLimiter()), "GET", "/v2/check"), 404)
 
 
-@pytest.mark.parametrize("path", ["/v1/check", "/v1/peek", "/v1/refund", "/v1/node"])
+@pytest.mark.parametrize("path", ["/v1/check", "/v1/peek", "/v1/refund", "/v1/node", "/metrics", "/openapi.json"])
 async def test_with_a_token_nobody_asks_without_it(path: str) -> None:
     limiter = FakeLimiter()
     node = node_of(limiter, token="a-token-of-16-or-more")
