@@ -63,6 +63,8 @@ key = "{made}/server.key"
 bootstrap = "127.0.0.1:{BASE_PORT + 39}"
 [check_api]
 ports = [{BASE_PORT + 30}]
+store_deadline_ms = 1000
+deadline_ms = 2000
 [check_api.tls]
 certificate = "{made}/server.pem"
 key = "{made}/server.key"
