@@ -20,7 +20,8 @@ CHECKS_MOST: Final = 500
 """Of one request; a node takes 1,000."""
 WAITING_MOST: Final = 10_000
 
-Said = Answer | InvalidRequest
+Said = Answer | InvalidRequest | NoAnswer
+"""What became of one check of a batch, whatever became of the others."""
 
 
 class AsyncBatcher:
@@ -47,12 +48,19 @@ class AsyncBatcher:
 
     def _go(self) -> None:
         self._is_called = False
-        while self._waiting and len(self._in_flight) < IN_FLIGHT_MOST:
-            count = min(CHECKS_MOST, len(self._waiting))
-            batch = [self._waiting.popleft() for _ in range(count)]
+        while len(self._in_flight) < IN_FLIGHT_MOST and (batch := self._taken()):
             task = asyncio.get_running_loop().create_task(self._ask(batch))
             self._in_flight.add(task)
             task.add_done_callback(self._ended)
+
+    def _taken(self) -> list[tuple[Check, asyncio.Future[Said]]]:
+        """The next batch, without those whose caller went away meanwhile: nobody is charged for them."""
+        batch: list[tuple[Check, asyncio.Future[Said]]] = []
+        while self._waiting and len(batch) < CHECKS_MOST:
+            check, future = self._waiting.popleft()
+            if not future.done():
+                batch.append((check, future))
+        return batch
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._in_flight.discard(task)
@@ -77,20 +85,30 @@ class AsyncBatcher:
 
 
 class _Entry:
-    """A thread's check.  ``leads``: the thread that waits for it has to send the next batch."""
+    """A thread's check.  ``told``: there is something to send, or what became of it is known.
 
-    __slots__ = ("check", "error", "leads", "said", "told")
+    ``is_waiting``: it is in no batch yet.  ``is_gone``: its thread waits no more.
+    ``to_send``: the batch, itself first, that its thread has to send.
+    """
+
+    __slots__ = ("check", "error", "is_gone", "is_waiting", "said", "to_send", "told")
 
     def __init__(self, check: Check) -> None:
         self.check = check
         self.told = threading.Event()
-        self.leads = False
+        self.is_waiting = False
+        self.is_gone = False
+        self.to_send: list[_Entry] = []
         self.said: Said | None = None
         self.error: Exception | None = None
 
 
 class Batcher:
-    """:class:`AsyncBatcher` for threads: one of those that wait sends for all of them."""
+    """:class:`AsyncBatcher` for threads: one of those that wait sends for all of them.
+
+    Whoever is given the place of a request is given its batch under the same lock, so a place has one owner, and
+    nobody waits while a place is free.
+    """
 
     def __init__(self, send: Callable[[Sequence[Check]], list[Said]]) -> None:
         self._send = send
@@ -101,47 +119,87 @@ class Batcher:
     def ask(self, check: Check, timeout_s: float) -> Said:
         """``timeout_s``: how long to wait until it is sent, and again until it is answered.  Raises as above."""
         entry = _Entry(check)
-        with self._lock:
-            if len(self._waiting) >= WAITING_MOST:
-                raise NoAnswer("too many checks are waiting here")
-            self._waiting.append(entry)
-            if self._in_flight < IN_FLIGHT_MOST:
-                self._in_flight += 1
-                entry.leads = True
-        if not entry.leads and not entry.told.wait(2 * timeout_s):
-            with self._lock:
-                if entry in self._waiting:
-                    self._waiting.remove(entry)
-                leads = entry.leads
-            if not leads:
-                raise NoAnswer("no batch came back in time")
-        if entry.leads:
-            self._lead()
+        self._join(entry)
+        try:
+            self._await(entry, timeout_s)
+        except BaseException:
+            self._give_back(self._leave(entry))
+            raise
+        if batch := self._leave(entry):
+            self._lead(batch)
         if entry.error is not None:
             raise entry.error
         if entry.said is None:
             raise NoAnswer("no batch came back in time")
         return entry.said
 
-    def _lead(self) -> None:
-        """Send what waits, and make another one that waits by then the next to do so."""
+    def _join(self, entry: _Entry) -> None:
         with self._lock:
-            count = min(CHECKS_MOST, len(self._waiting))
-            batch = [self._waiting.popleft() for _ in range(count)]
+            if len(self._waiting) >= WAITING_MOST:
+                raise NoAnswer("too many checks are waiting here")
+            entry.is_waiting = True
+            self._waiting.append(entry)
+            if self._in_flight < IN_FLIGHT_MOST:
+                self._in_flight += 1
+                self._hand_on()
+
+    def _hand_on(self) -> None:
+        """With the lock held: a place goes to the first that waits, or is free."""
+        batch = [self._waiting.popleft() for _ in range(min(CHECKS_MOST, len(self._waiting)))]
+        if not batch:
+            self._in_flight -= 1
+            return
+        for entry in batch:
+            entry.is_waiting = False
+        batch[0].to_send = batch
+        batch[0].told.set()
+
+    def _await(self, entry: _Entry, timeout_s: float) -> None:
+        if entry.told.wait(timeout_s):
+            return
+        with self._lock:
+            if entry.is_waiting:
+                self._remove(entry)
+                return
+        entry.told.wait(timeout_s)
+
+    def _remove(self, entry: _Entry) -> None:
+        """With the lock held."""
+        self._waiting.remove(entry)
+        entry.is_waiting = False
+
+    def _leave(self, entry: _Entry) -> list[_Entry]:
+        """End its wait.  What its thread has to send; from now on it is given no more."""
+        with self._lock:
+            if entry.is_waiting:
+                self._remove(entry)
+            entry.is_gone = True
+            batch, entry.to_send = entry.to_send, []
+            return batch
+
+    def _lead(self, batch: list[_Entry]) -> None:
+        """Send it, and hand the place on."""
+        error: Exception = NoAnswer("the thread that asked was interrupted")
         try:
-            if batch:
-                for entry, one in zip(batch, self._send([entry.check for entry in batch]), strict=True):
-                    entry.said = one
-        except Exception as error:
-            for entry in batch:
-                entry.error = error
+            for entry, one in zip(batch, self._send([entry.check for entry in batch]), strict=True):
+                entry.said = one
+        except Exception as failure:
+            error = failure
         finally:
             with self._lock:
-                if self._waiting:
-                    following = self._waiting[0]
-                    following.leads = True
-                    following.told.set()
-                else:
-                    self._in_flight -= 1
+                self._hand_on()
             for entry in batch:
+                if entry.said is None:
+                    entry.error = error
                 entry.told.set()
+
+    def _give_back(self, batch: list[_Entry]) -> None:
+        """What an interrupted thread had to send goes to the next one."""
+        if not batch:
+            return
+        with self._lock:
+            others = [entry for entry in batch if not entry.is_gone]
+            for entry in others:
+                entry.is_waiting = True
+            self._waiting.extendleft(reversed(others))
+            self._hand_on()

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 import httpx
 
-from apportion._batching import AsyncBatcher, Batcher
+from apportion._batching import AsyncBatcher, Batcher, Said
 from apportion._leases import AsyncLease, Lease
 from apportion._token_lease_table import Identity
 from apportion._types import Answer, Check, InvalidRequest, NoAnswer, OnNoAnswer
@@ -94,30 +94,21 @@ class _Base:
     def _batch(self, checks: Sequence[Check]) -> _Json:
         return {"checks": [self._body_of(check) for check in checks]}
 
-    def _answers(self, document: _Json, checks: Sequence[Check]) -> list[Answer | InvalidRequest]:
-        """What became of each check of a batch: one that only the node failed is as if nobody had answered."""
+    def _items(self, document: _Json, checks: Sequence[Check]) -> list[Said]:
+        """What became of each check of a batch: one that only the node failed has NoAnswer in its place."""
         items = document.get("answers")
         if not isinstance(items, list) or len(items) != len(checks):
             raise NoAnswer("the answer does not fit the batch")
-        return [self._item(item if isinstance(item, dict) else {}) for item in items]
+        return [_item(item if isinstance(item, dict) else {}) for item in items]
 
-    def _batched(self, said: Answer | InvalidRequest) -> Answer:
-        """The answer to a check that went out with others.  Raises InvalidRequest."""
-        if isinstance(said, InvalidRequest):
-            raise said
-        return said
+    def _settled(self, said: Said) -> Answer | InvalidRequest:
+        return self._missing(said) if isinstance(said, NoAnswer) else said
 
-    def _item(self, item: _Json) -> Answer | InvalidRequest:
-        problem = item.get("error")
-        try:
-            if not isinstance(problem, dict):
-                return _answer(item)
-            status = problem.get("status")
-            if isinstance(status, int) and 400 <= status < 500:
-                return InvalidRequest(status, problem)
-            raise NoAnswer(f"status {status}: {problem.get('detail', 'no decision')}")
-        except NoAnswer as cause:
-            return self._missing(cause)
+    def _batched(self, said: Said) -> Answer:
+        """The answer to a check that went out with others.  Raises InvalidRequest and NoAnswer."""
+        if isinstance(said, Answer):
+            return said
+        raise said
 
     def _lending(self, identity: Identity, want: int, back: _Json | None) -> _Json:
         client_key, resource, attributes = identity
@@ -174,6 +165,19 @@ def _answer(document: _Json) -> Answer:
     )
 
 
+def _item(item: _Json) -> Said:
+    problem = item.get("error")
+    if not isinstance(problem, dict):
+        try:
+            return _answer(item)
+        except NoAnswer as cause:
+            return cause
+    status = problem.get("status")
+    if isinstance(status, int) and 400 <= status < 500:
+        return InvalidRequest(status, problem)
+    return NoAnswer(f"status {status}: {problem.get('detail', 'no decision')}")
+
+
 def _not_text(error: UnicodeEncodeError) -> InvalidRequest:
     return InvalidRequest(422, {"detail": f"a value cannot be sent as UTF-8: {error.reason}"})
 
@@ -207,7 +211,7 @@ class Client(_Base):
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         super().__init__(url, Options(timeout_s, on_no_answer, domain, token, tries, batching))
-        self._batcher = Batcher(self.check_batch) if batching else None
+        self._batcher = Batcher(self._ask_each) if batching else None
         self._http = httpx.Client(timeout=timeout_s, headers=self._headers, transport=transport, trust_env=False)
 
     def check(
@@ -238,13 +242,21 @@ class Client(_Base):
 
         A check that is wrong has InvalidRequest in its place and costs the others nothing.  Raises InvalidRequest
         when the batch itself is refused.
+
+        With ``on_no_answer="raise"`` one check without an answer raises NoAnswer for all of them; the others may
+        have been charged nevertheless.
         """
         checks = [self._repeatable(check) for check in checks]
         try:
-            document = self._send("POST", "/v1/check:batch", self._tries > 1, json=self._batch(checks))
-            return self._answers(document, checks)
+            said = self._ask_each(checks)
         except NoAnswer as cause:
             return [self._missing(cause) for _ in checks]
+        return [self._settled(one) for one in said]
+
+    def _ask_each(self, checks: Sequence[Check]) -> list[Said]:
+        """Raises InvalidRequest and NoAnswer for all of them."""
+        document = self._send("POST", "/v1/check:batch", self._tries > 1, json=self._batch(checks))
+        return self._items(document, checks)
 
     def peek(self, client_key: str, resource: str, *, attributes: Mapping[str, str] | None = None) -> Answer:
         """What is left, without taking any of it.  Raises InvalidRequest."""
@@ -338,7 +350,7 @@ class AsyncClient(_Base):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         super().__init__(url, Options(timeout_s, on_no_answer, domain, token, tries, batching))
-        self._batcher = AsyncBatcher(self.check_batch) if batching else None
+        self._batcher = AsyncBatcher(self._ask_each) if batching else None
         self._http = httpx.AsyncClient(
             timeout=timeout_s, headers=self._headers, transport=transport, trust_env=False
         )
@@ -371,13 +383,21 @@ class AsyncClient(_Base):
 
         A check that is wrong has InvalidRequest in its place and costs the others nothing.  Raises InvalidRequest
         when the batch itself is refused.
+
+        With ``on_no_answer="raise"`` one check without an answer raises NoAnswer for all of them; the others may
+        have been charged nevertheless.
         """
         checks = [self._repeatable(check) for check in checks]
         try:
-            document = await self._send("POST", "/v1/check:batch", self._tries > 1, json=self._batch(checks))
-            return self._answers(document, checks)
+            said = await self._ask_each(checks)
         except NoAnswer as cause:
             return [self._missing(cause) for _ in checks]
+        return [self._settled(one) for one in said]
+
+    async def _ask_each(self, checks: Sequence[Check]) -> list[Said]:
+        """Raises InvalidRequest and NoAnswer for all of them."""
+        document = await self._send("POST", "/v1/check:batch", self._tries > 1, json=self._batch(checks))
+        return self._items(document, checks)
 
     async def peek(self, client_key: str, resource: str, *, attributes: Mapping[str, str] | None = None) -> Answer:
         """What is left, without taking any of it.  Raises InvalidRequest."""
