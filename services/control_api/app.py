@@ -20,6 +20,7 @@ from services.control_api.knowledge import Hub
 from services.control_api.metrics import hub_metrics
 from services.control_api.overrides import overrides_router
 from services.control_api.own_limits import own_limits
+from services.control_api.questions import TookTooLong
 from services.control_api.rules import rules_router
 from services.control_api.rulesets import rulesets_router
 from services.control_api.shadow_routes import shadow_router
@@ -81,7 +82,11 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
         detail = "refused whole: one fault" if count == 1 else f"refused whole: {count} faults"
         return problem_response(422, detail, faults=error.faults)
 
+    async def took_too_long(request: Request, error: Exception) -> Response:
+        return problem_response(503, str(error))
+
     app.add_exception_handler(InvalidRules, invalid_rules)
+    app.add_exception_handler(TookTooLong, took_too_long)
     app.middleware("http")(guard)
     for router in ROUTERS:
         app.include_router(router(hub))

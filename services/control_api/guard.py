@@ -1,7 +1,9 @@
 """Who asks, and whether they may ask at all: in front of every address of the control API.  [IO]
 
-A wrong token costs its address a failed login; an address that has none left is refused before its next token is
-looked at.  Where that cannot be decided, it is refused too.
+A token that is known lets its bearer in, whatever others at the same address did: it is found by the hash of 256
+random bits, so nobody comes nearer to it by trying.  Any other token costs its address a failed login; an address
+that has none left is refused before its next token is compared with the configured one, which a person may have
+chosen.  Where that cannot be decided, it is refused too.
 """
 
 from __future__ import annotations
@@ -58,16 +60,16 @@ class Guard:
             if self._token is None:
                 return ANYBODY
             return _unknown("a bearer token is needed")
+        scheme, _, text = authorization.partition(" ")
+        found = self._hub.tokens.find(text.strip(), wall_ms()) if scheme.lower() == "bearer" else None
+        if found is not None:
+            return found
         address = address_of(request)
         refused = await self._over(Asked.LOGIN, address, cost=0)
         if refused is not None:
             return refused
         if self._token is not None and bears_token(authorization, self._token):
             return CONFIGURED
-        scheme, _, text = authorization.partition(" ")
-        found = self._hub.tokens.find(text.strip(), wall_ms()) if scheme.lower() == "bearer" else None
-        if found is not None:
-            return found
         if (why := self._hub.why_tokens_unknown()) is not None:
             return problem_response(503, why, headers={"Retry-After": "2"})
         await self._over(Asked.LOGIN, address)

@@ -26,6 +26,7 @@ from global_sync.changes import (
     decode_history,
 )
 from regional_limiter.model.errors import InvalidRules
+from services.control_api.questions import Questions
 
 BUILT_KEPT_MOST = 200
 """Versions that were asked for, kept as built."""
@@ -38,7 +39,7 @@ create table changes (
 create index by_domain on changes (domain, accepted, version);
 create index by_author on changes (author, at_offset);
 create table built (domain text, version integer, document blob, primary key (domain, version));
-pragma journal_mode = off;
+pragma journal_mode = wal;
 pragma synchronous = off;
 """
 
@@ -66,10 +67,12 @@ class HistoryIndex:
     def __init__(self, path: Path | None = None) -> None:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
+            for end in ("", "-wal", "-shm"):
+                path.with_name(path.name + end).unlink(missing_ok=True)
         self._lock = threading.Lock()
         self._base = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
         self._base.executescript(_SCHEMA)
+        self._questions = Questions(path, self._base, self._lock)
 
     def close(self) -> None:
         with self._lock:
@@ -86,13 +89,11 @@ class HistoryIndex:
         return done.rowcount > 0
 
     def search(self, search: Search, most: int) -> list[History]:
-        """The newest first."""
+        """The newest first.  May read all of the history, so call it in a thread.  Raises TookTooLong."""
         wheres, values = _conditions(search)
         where = f"where {' and '.join(wheres)}" if wheres else ""
-        with self._lock:
-            rows = self._base.execute(
-                f"select entry from changes {where} order by at_offset desc limit ?", (*values, most)
-            ).fetchall()
+        query = f"select entry from changes {where} order by at_offset desc limit ?"
+        rows = self._questions.ask(query, (*values, most))
         return [decode_history(row[0]) for row in rows]
 
     def get(self, offset: int) -> History | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -54,7 +55,7 @@ def history_router(hub: Hub) -> APIRouter:
         if (unread := await unread_history(hub)) is not None:
             return unread
         search = Search(readable(request), domain, author, kind, rule, accepted, since_ms, until_ms, text, before)
-        found = hub.history.search(search, limit + 1)
+        found = await asyncio.to_thread(hub.history.search, search, limit + 1)
         following = found[limit - 1].offset if len(found) > limit else None
         return JSONResponse({"changes": [change_shown(one) for one in found[:limit]], "next": following})
 

@@ -33,6 +33,7 @@ from services.control_api.changing import (
     require_change,
     unread_history,
     unread_rules,
+    version_of,
 )
 from services.control_api.documented import (
     CHANGING,
@@ -168,8 +169,10 @@ def _add_versions(router: APIRouter, hub: Hub) -> None:
         to: Annotated[int | None, Query(ge=1, le=2**62, description="Default: the newest.")] = None,
     ) -> Response:
         require(request, Role.READER, domain)
-        known = hub.book.get(domain)
-        to = to if to is not None else known.version if known else since
+        if to is None:
+            if (unread := await unread_rules(hub)) is not None:
+                return unread
+            to = version_of(hub.book.get(domain), None) or since
         sides = [await _document(hub, domain, version) for version in (since, to)]
         sets: list[RuleSet] = []
         for side in sides:
@@ -198,11 +201,14 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
         require_change(request, domain, dry_run=dry_run)
         document = _of_domain(await read_mapping(request), domain)
         fields: dict[str, Any] = {"document": document}
-        known = hub.book.get(domain)
-        if keep_unnamed and known is not None:
-            document = fields["document"] = _with_kept(document, known.document)
+        if keep_unnamed:
+            if (unread := await unread_rules(hub)) is not None:  # what is there could not be kept
+                return unread
+            known = hub.book.get(domain)
+            if known is not None:
+                document = fields["document"] = _with_kept(document, known.document)
             if precondition(request).version is None:  # or an override that is made meanwhile would be lost
-                fields["made_from"] = known.version
+                fields["made_from"] = version_of(known, None)
         done = await changed(hub, request, domain, PUT_SET, fields, dry_run=dry_run)
         return done if isinstance(done, Response) else await _set_answer(hub, done, document)
 

@@ -14,12 +14,14 @@ from __future__ import annotations
 import fcntl
 import sqlite3
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from regional_limiter.model.keys import identity_of, rule_of
+from services.control_api.questions import Questions
 
 FIELDS = ("allowed", "denied", "allowed_cost", "denied_cost", "degraded", "at_floor")
 KEPT_MS = 7 * 86_400_000
@@ -27,7 +29,11 @@ MINUTE_MS = 60_000
 SETTLING_MS = 120_000
 """After a start in the middle of the topic: what is heard of first within it was there before."""
 SOURCES_MOST = 2_000
+NAMES_A_SOURCE_MOST = 20_000
 KEYS_A_MINUTE_MOST = 1_000
+"""Where a minute comes to have more, the busier half of them stays: an upper bound of what the disk holds."""
+HEARD_EVERY_MS = 3_600_000
+"""How often it is written that a row whose totals stand still was heard of."""
 SWEEP_EVERY = 600
 
 _SCHEMA = """
@@ -72,6 +78,14 @@ class Wanted:
     minutes: bool = True
 
 
+@dataclass(slots=True)
+class _Source:
+    """What a node's incarnation, or an agent, has told: the highest totals by name, and when they were heard."""
+
+    totals: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    heard_ms: dict[str, int] = field(default_factory=dict)
+
+
 class UsageMinutes:
     """``path`` None, or of a file that another process has: in memory.
 
@@ -84,7 +98,8 @@ class UsageMinutes:
         name = path if self._owned is not None else None
         self._base = sqlite3.connect(name or ":memory:", isolation_level=None, check_same_thread=False)
         self._base.executescript(_SCHEMA)
-        self._known: dict[tuple[str, str, str], tuple[int, ...]] = {}
+        self._known: defaultdict[tuple[str, str], _Source] = defaultdict(_Source)
+        self._questions = Questions(name, self._base, self._lock)
         self._taken = 0
         self._load()
 
@@ -99,10 +114,10 @@ class UsageMinutes:
         self.next_offset: int | None = place[0] if place else None
         self.since_ms: int | None = place[1] if place else None
         self._settled_ms: int = place[2] if place else 0
-        for region, source, name, text in self._base.execute(
-            "select region, source, name, values_text from counted"
-        ):
-            self._known[region, source, name] = tuple(map(int, text.split()))
+        for region, source, name, text, heard_ms in self._base.execute("select * from counted"):
+            known = self._known[region, source]
+            known.totals[name] = tuple(map(int, text.split()))
+            known.heard_ms[name] = heard_ms
 
     def clear(self) -> None:
         """Forget everything: the topic is another one."""
@@ -132,6 +147,7 @@ class UsageMinutes:
                 agent = f"agent {usage['agent']}"
                 for key, entry in usage["keys"].items():
                     self._grow(region, agent, str(key), entry["totals"], at_ms, is_key=True)
+                self._bound_keys(at_ms - at_ms % MINUTE_MS)
                 self.next_offset = offset + 1
                 self._base.execute(
                     "insert or replace into place values (1, ?, ?, ?)",
@@ -152,15 +168,18 @@ class UsageMinutes:
     ) -> None:
         told = tuple(int(value) for value in values[: len(FIELDS)])
         told += (0,) * (len(FIELDS) - len(told))
-        known = self._known.get((region, source, name))
+        heard = self._known[region, source]
+        known = heard.totals.get(name)
+        if known is None and not is_key and len(heard.totals) >= NAMES_A_SOURCE_MOST:
+            return
         # An agent's totals of a key begin with what its nodes had: of a new one, only what comes after is growth.
         if known is None and (at_ms < self._settled_ms or is_key):
             known = told
         if known is None:
             known = (0,) * len(FIELDS)
         newest = tuple(map(max, known, told))
-        if newest != self._known.get((region, source, name)):
-            self._known[region, source, name] = newest
+        if newest != heard.totals.get(name) or at_ms - heard.heard_ms[name] > HEARD_EVERY_MS:
+            heard.totals[name], heard.heard_ms[name] = newest, at_ms
             text = " ".join(map(str, newest))
             self._base.execute(
                 "insert or replace into counted values (?, ?, ?, ?, ?)", (region, source, name, text, at_ms)
@@ -183,24 +202,47 @@ class UsageMinutes:
             f"insert into {table} values ({marks}) on conflict do update set {more}", (*place, *grown)
         )
 
+    def _bound_keys(self, minute_ms: int) -> None:
+        count = "select count(*) from (select distinct domain, rule, key from keys where minute_ms = ?)"
+        if self._base.execute(count, (minute_ms,)).fetchone()[0] > KEYS_A_MINUTE_MOST:
+            self._base.execute(
+                "delete from keys where minute_ms = ? and (domain, rule, key) not in ("
+                "select domain, rule, key from keys where minute_ms = ? group by domain, rule, key "
+                "order by sum(allowed_cost + denied_cost) desc limit ?)",
+                (minute_ms, minute_ms, KEYS_A_MINUTE_MOST // 2),
+            )
+
     def _sweep(self, now_ms: int) -> None:
         oldest_ms = now_ms - KEPT_MS
         self._base.execute("delete from minutes where minute_ms < ?", (oldest_ms,))
         self._base.execute("delete from keys where minute_ms < ?", (oldest_ms,))
-        sources = self._base.execute(
-            "select region, source from counted group by region, source order by max(heard_ms) desc "
-            "limit -1 offset ?",
-            (SOURCES_MOST,),
-        ).fetchall()
-        for region, source in sources:
-            self._base.execute("delete from counted where region = ? and source = ?", (region, source))
-            for place in [place for place in self._known if place[:2] == (region, source)]:
+        last_ms = {place: max(one.heard_ms.values(), default=0) for place, one in self._known.items()}
+        newest = sorted(last_ms, key=lambda place: last_ms[place], reverse=True)
+        for number, place in enumerate(newest):
+            if number >= SOURCES_MOST or last_ms[place] < oldest_ms:
+                self._base.execute("delete from counted where region = ? and source = ?", place)
                 del self._known[place]
+            elif place[1].startswith("agent "):
+                self._sweep_keys(place, oldest_ms)
+
+    def _sweep_keys(self, place: tuple[str, str], oldest_ms: int) -> None:
+        """Of one agent.  A key that comes again is new, so none of it counts twice; a node's rule would."""
+        known = self._known[place]
+        newest = sorted(known.heard_ms, key=lambda name: known.heard_ms[name], reverse=True)
+        for number, name in enumerate(newest):
+            if number >= NAMES_A_SOURCE_MOST or known.heard_ms[name] < oldest_ms:
+                del known.totals[name], known.heard_ms[name]
+                self._base.execute(
+                    "delete from counted where region = ? and source = ? and name = ?", (*place, name)
+                )
 
     # ---- telling
 
     def rows(self, wanted: Wanted, most: int, skip: int = 0) -> list[dict[str, Any]]:
-        """At most ``most`` rows after ``skip``, by minute and name; by key, the busiest first within a minute."""
+        """At most ``most`` rows after ``skip``, by minute and name; by key, the busiest first within a minute.
+
+        Raises TookTooLong.
+        """
         names = _GROUPS[wanted.by]
         columns = (("minute_ms",) if wanted.minutes else ()) + names
         wheres, values = ["minute_ms >= ?", "minute_ms < ?"], [wanted.since_ms, wanted.until_ms]
@@ -222,8 +264,7 @@ class UsageMinutes:
             f"select {', '.join(columns)}, {sums} from {table} where {' and '.join(wheres)} "
             f"group by {', '.join(columns)} order by {', '.join(order)} limit ? offset ?"
         )
-        with self._lock:
-            found = self._base.execute(query, (*values, *more, most, skip)).fetchall()
+        found = self._questions.ask(query, (*values, *more, most, skip))
         return [dict(zip((*columns, *FIELDS), row, strict=True)) for row in found]
 
 

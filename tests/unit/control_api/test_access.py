@@ -170,6 +170,17 @@ async def test_wrong_tokens_use_up_what_their_address_has_and_then_none_is_looke
         assert (await client.get("/livez")).status_code == 200
 
 
+async def test_wrong_tokens_of_others_at_its_address_do_not_lock_out_whoever_has_a_good_one(
+    serving: Serving, leader: FakeLeader
+) -> None:
+    async with serving(token=ROOT, failed_logins_per_minute=3) as client:
+        token = bearer((await made(client))["token"])
+        answers = [await client.get("/rules", headers=bearer(f"wrong-{n}")) for n in range(5)]
+        assert [answer.status_code for answer in answers] == [401, 401, 401, 429, 429]
+        assert (await client.put("/rules/r", json=RULE, headers=token)).status_code == 201
+        problem(await client.get("/rules", headers=bearer(ROOT)), 429)
+
+
 async def test_a_caller_that_asks_too_much_is_told_when_to_come_again(serving: Serving, leader: FakeLeader) -> None:
     async with serving(reads_per_second=1, changes_per_second=1) as client:
         answers = [await client.get("/rules") for _ in range(11)]
@@ -189,7 +200,10 @@ async def test_without_its_limiter_reads_go_on_and_changes_and_logins_do_not(
             return None
 
         monkeypatch.setattr(OwnLimits, "admit", fails)
-        problem(await client.get("/rules", headers=token), 503)
+        assert (await client.get("/rules", headers=token)).status_code == 200
+        problem(await client.put("/rules/r", json=RULE, headers=token), 503)
+        for needs_a_login in ("wrong", ROOT):
+            problem(await client.get("/rules", headers=bearer(needs_a_login)), 503)
     async with serving() as client:
         assert (await client.get("/rules")).status_code == 200
         problem(await client.put("/rules/r", json=RULE), 503)

@@ -115,6 +115,43 @@ async def test_a_new_set_may_keep_the_overrides_whose_rules_stay(serving: Servin
         assert await overrides(client) == []
 
 
+async def test_just_after_a_start_nothing_is_dropped_that_could_not_be_read_yet(
+    serving: Serving, hub: MemoryHub, leader: FakeLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving() as client:
+        await client.put("/rules/r", json=RULE)
+        await client.put("/overrides", json={**BLOCK, "rule": "r"})
+        await client.put("/subjects/acme", json={"tier": "gold"})
+    kept = {"rules": [{"id": "r", "capacity": 7, "refill": "1/s"}]}
+    keeping = {"keep_unnamed": True}
+    async with serving() as client:  # the first question to a process that has read nothing
+        assert (await client.put("/rulesets/default", json=kept, params=keeping)).status_code == 200
+        assert [one["rule"] for one in await overrides(client)] == ["r"]
+        assert (await client.get("/subjects/acme")).status_code == 200
+
+    async def unread(*given: object, **more: object) -> bool:
+        return False
+
+    monkeypatch.setattr("services.control_api.knowledge.Hub.rules_known", unread)
+    async with serving() as client:
+        for params in (keeping, {**keeping, "dry_run": True}):
+            assert (await client.put("/rulesets/default", json=kept, params=params)).status_code == 503
+    assert len(leader.book.states()["default"].document["overrides"]) == 1
+
+
+async def test_a_set_that_keeps_what_there_is_does_not_replace_one_that_came_meanwhile(
+    serving: Serving, leader: FakeLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving() as client:
+        await client.put("/rules/r", json=RULE)
+        await client.put("/overrides", json={**BLOCK, "rule": "r"})
+        monkeypatch.setattr("services.accepted_rules.Book.get", lambda book, domain: None)  # as read before both
+        kept = {"rules": [{"id": "r", "capacity": 7, "refill": "1/s"}]}
+        answer = await client.put("/rulesets/default", json=kept, params={"keep_unnamed": True})
+        assert answer.status_code == 409
+    assert len(leader.book.states()["default"].document["overrides"]) == 1
+
+
 async def test_the_leader_takes_out_what_is_over_and_the_history_says_so(serving: Serving, hub: MemoryHub) -> None:
     desk = RuleDesk(hub.transport("leader"))
     desk.lead(1)

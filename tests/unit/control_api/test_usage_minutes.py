@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import sqlite3
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +16,10 @@ import pytest
 
 from global_sync.node_usage import NodeUsage
 from regional_limiter.store.base import BeatSeen, NodeBeat, RuleTotals
+from services.control_api import questions, usage_minutes
 from services.control_api.usage_minutes import MINUTE_MS, SETTLING_MS, UsageMinutes, Wanted, csv_lines
+from tests.unit.control_api.conftest import Serving
+from tests.unit.control_api.test_rules_api import problem
 
 EVER = Wanted(0, 2**50)
 
@@ -154,6 +160,107 @@ def test_another_topic_is_begun_anew() -> None:
     minutes.take(usage(60_000, {"n 1": {"default/r": [5, 0, 5, 0]}}), 0)
     minutes.clear()
     assert (minutes.next_offset, summed(minutes)) == (None, {})
+
+
+def test_who_asks_and_who_counts_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "usage?.db"  # a name that an address would have to escape
+    minutes = UsageMinutes(path)
+    minutes.take(usage(60_000, {"n 1": {"default/r": [5, 0, 5, 0], "default/s": [1, 0, 1, 0]}}), 0)
+    with ThreadPoolExecutor(1) as asks, minutes._lock:  # as one that counts holds it
+        assert asks.submit(summed, minutes).result(timeout=10)[60_000, "r", ""] == (5, 0)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        cursor = other.execute("select * from minutes")
+        cursor.fetchone()  # a question that is not done yet
+        minutes.take(usage(61_000, {"n 1": {"default/r": [7, 0, 7, 0]}}), 1)
+    assert summed(minutes)[60_000, "r", ""] == (7, 0)
+    minutes.close()
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+def test_a_question_that_takes_too_long_is_given_up_and_the_next_one_answered(
+    in_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minutes = UsageMinutes(tmp_path / "usage.db" if in_file else None)
+    minutes.take(usage(60_000, {"n 1": {f"default/r{n}": [1, 0, 1, 0] for n in range(5000)}}), 0)
+    with monkeypatch.context() as patched:
+        for bound in ("ANSWER_MOST_S", "IN_MEMORY_MOST_S"):
+            patched.setattr(questions, bound, 0.0)
+        with pytest.raises(questions.TookTooLong, match="ask for less"):
+            minutes.rows(EVER, 10_000)
+    assert len(minutes.rows(EVER, 10_000)) == 5000
+    minutes.close()
+
+
+async def test_over_http_too_large_a_question_is_a_problem_that_says_what_to_ask(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_long(*given: object) -> None:
+        raise questions.TookTooLong(5)
+
+    monkeypatch.setattr(questions.Questions, "ask", too_long)
+    async with serving() as client:
+        for path in ("/v1/usage/minutes", "/history"):
+            assert "since_ms" in problem(await client.get(path), 503)["detail"]
+
+
+def keys_told(costs: dict[str, int]) -> dict[str, Any]:
+    return {f"rl:{{t}}:default/g:{name}": {"totals": [cost, 0, cost, 0]} for name, cost in costs.items()}
+
+
+def test_a_minute_keeps_its_busiest_keys_and_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_minutes, "KEYS_A_MINUTE_MOST", 20)
+    minutes = UsageMinutes()
+    costs = {f"k{n}": 0 for n in range(100)}
+    minutes.take(usage(60_000, {}, keys=keys_told(costs)), 0)
+    for offset in range(1, 50):
+        costs = {name: cost + 1 + int(name[1:]) for name, cost in costs.items()}
+        minutes.take(usage(60_000 + offset, {}, keys=keys_told(costs)), offset)
+        assert len(minutes.rows(Wanted(0, 10**9, by="key"), 1000)) <= 20
+    rows = minutes.rows(Wanted(0, 10**9, by="key"), 1000)
+    assert [row["key"] for row in rows] == [f"k{n}" for n in range(99, 89, -1)]
+    assert rows[0]["allowed"] == 49 * 100
+
+
+def held(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as base:
+        return [name for (name,) in base.execute("select name from counted order by name")]
+
+
+def test_what_is_not_heard_of_any_more_is_forgotten_and_what_stands_still_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage_minutes, "SWEEP_EVERY", 2)
+    path = tmp_path / "usage.db"
+    minutes = UsageMinutes(path)
+    gone = keys_told({"gone": 5})
+    minutes.take(
+        usage(0, {"n 1": {"default/idle": [5, 0, 5, 0]}, "n 2": {"default/r": [5, 0, 5, 0]}}, keys=gone), 0
+    )
+    day_ms = 86_400_000
+    for day in range(1, 17):
+        rows = {"n 1": {"default/idle": [5, 0, 5, 0]}}
+        minutes.take(usage(day * day_ms, rows, keys=keys_told({"here": 1})), day)
+    assert held(path) == ["default/idle", "rl:{t}:default/g:here"]
+    assert set(minutes._known) == {("us", "node n 1"), ("us", "agent a")}
+    assert summed(minutes, Wanted(9 * day_ms, 17 * day_ms)) == {}  # what stood still was not counted again
+    minutes.close()
+
+
+def test_one_source_cannot_fill_the_memory_with_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_minutes, "SWEEP_EVERY", 2)
+    monkeypatch.setattr(usage_minutes, "NAMES_A_SOURCE_MOST", 10)
+    path = tmp_path / "usage.db"
+    minutes = UsageMinutes(path)
+    for offset in range(9):
+        rows = {"n 1": {f"default/r{offset}-{n}": [1, 0, 1, 0] for n in range(4)}}
+        keys = keys_told({f"k{offset}-{n}": 1 for n in range(4)})
+        minutes.take(usage(60_000 + offset, rows, keys=keys), offset)
+    names = held(path)
+    assert len([name for name in names if name.startswith("default/")]) == 10
+    newest = [name.rpartition(":")[2] for name in names if name.startswith("rl:")]
+    assert len(newest) == 10
+    assert set(newest) > {f"k{offset}-{n}" for offset in (7, 8) for n in range(4)}
+    minutes.close()
 
 
 def test_csv_is_read_back_as_it_was_and_holds_no_formula() -> None:
