@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -21,6 +22,7 @@ from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from tests.unit.limiter_store import blob_of, check, rule, running
 
 FIRST_PORT = 12850
+OTHERS_FIRST_PORT = 12860
 PASSWORD, ADMIN_PASSWORD = "of-nodes-and-agents", "of whoever forms the cluster"
 
 pytestmark = pytest.mark.timeout(90)
@@ -29,9 +31,9 @@ pytestmark = pytest.mark.timeout(90)
 class Servers:
     """Six servers, each started by start.sh with a folder of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, first_port: int) -> None:
         self.directory = directory
-        self.ports = list(range(FIRST_PORT, FIRST_PORT + 6))
+        self.ports = list(range(first_port, first_port + 6))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         secrets = directory / "secrets"
         secrets.mkdir()
@@ -55,6 +57,20 @@ class Servers:
             ["sh", str(REDIS_FILES / "start.sh")], env=self.environment | own, stdout=subprocess.DEVNULL
         )
 
+    def start_all(self) -> None:
+        for port in self.ports:
+            self.start(port)
+
+    def move_to(self, address: str) -> None:
+        """From the next start on every server is reached at this loopback address, and nowhere else."""
+        config = self.directory / "redis.conf"
+        config.write_text((REDIS_FILES / "redis.conf").read_text() + f"bind {address}\n")
+        self.environment |= {
+            "REDIS_CONFIG": str(config),
+            "REDIS_ADDRESS": address,
+            "REDIS_SERVERS": " ".join(f"{address}:{port}" for port in self.ports),
+        }
+
     def kill(self, port: int) -> None:
         process = self._processes.pop(port)
         process.send_signal(signal.SIGKILL)
@@ -77,16 +93,58 @@ class Servers:
         return done.stdout.strip().splitlines()[-1]
 
     def client(self, port: int, user: str = "admin", password: str = ADMIN_PASSWORD) -> redis.Redis:
-        return redis.Redis(port=port, username=user, password=password, socket_timeout=5, decode_responses=True)
+        return redis.Redis(
+            host=self.environment["REDIS_ADDRESS"],
+            port=port,
+            username=user,
+            password=password,
+            socket_timeout=5,
+            decode_responses=True,
+        )
+
+    def wait_for(self, port: int) -> None:
+        end = time.monotonic() + 15
+        while True:
+            try:
+                with self.client(port) as client:
+                    client.ping()
+                return
+            except errors.ConnectionError:
+                assert time.monotonic() < end, f"{port} does not answer"
+                time.sleep(0.1)
+
+    def nodes(self, port: int) -> dict[str, dict[str, Any]]:
+        """All servers by their places, as the server at ``port`` knows them."""
+        with self.client(port) as client:
+            found: dict[str, dict[str, Any]] = client.cluster("NODES")
+        return found
+
+    def slots(self, port: int) -> dict[str, list[list[str]]]:
+        """The slots of every server by its id, as the server at ``port`` knows them."""
+        return {node["node_id"]: node["slots"] for node in self.nodes(port).values()}
+
+    def replicas(self, port: int) -> list[str]:
+        """Whose replicas there are, as the server at ``port`` knows them: one id for each."""
+        return sorted(node["master_id"] for node in self.nodes(port).values() if "slave" in node["flags"])
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    servers = Servers(tmp_path_factory.mktemp("servers"))
+    servers = Servers(tmp_path_factory.mktemp("servers"), FIRST_PORT)
     try:
-        for port in servers.ports:
-            servers.start(port)
+        servers.start_all()
         assert servers.form() == "form-cluster: 6 servers are one cluster"
+        yield servers
+    finally:
+        servers.stop()
+
+
+@pytest.fixture
+def others(tmp_path: Path) -> Iterator[Servers]:
+    """Six more, of which nothing is made yet."""
+    servers = Servers(tmp_path, OTHERS_FIRST_PORT)
+    try:
+        servers.start_all()
         yield servers
     finally:
         servers.stop()
@@ -154,4 +212,59 @@ def test_a_server_that_comes_back_is_known_again(servers: Servers) -> None:
         except errors.RedisError:
             pass
         assert time.monotonic() < end, "not a replica again within 20 s"
+        time.sleep(0.1)
+
+
+def test_servers_that_all_come_back_elsewhere_find_each_other(others: Servers) -> None:
+    assert others.form() == "form-cluster: 6 servers are one cluster"
+    before = others.slots(OTHERS_FIRST_PORT)
+    others.stop()
+    others.move_to("127.0.0.2")
+    others.start_all()
+    assert others.form() == "form-cluster: 6 servers are one cluster again"
+    # A replica may have become a primary meanwhile, so slots may have moved; none is lost, and nobody is new.
+    after = others.slots(OTHERS_FIRST_PORT)
+    assert after.keys() == before.keys()
+    assert sorted(filter(None, after.values())) == sorted(filter(None, before.values()))
+    for port in others.ports:
+        _wait_until_all_are_at(others, port, "127.0.0.2")
+
+
+def _wait_until_all_are_at(servers: Servers, port: int, address: str) -> None:
+    end = time.monotonic() + 15
+    while True:
+        nodes = servers.nodes(port)
+        places = {name.rsplit(":", 1)[0] for name in nodes}
+        if places == {address} and all(node["connected"] for node in nodes.values()):
+            return
+        assert time.monotonic() < end, f"{port} knows the others at {places}"
+        time.sleep(0.1)
+
+
+def test_a_making_that_was_interrupted_before_the_replicas_is_brought_to_its_end(others: Servers) -> None:
+    slots = [(0, 5460), (5461, 10922), (10923, 16383)]
+    for port, (start, end) in zip(others.ports, slots, strict=False):
+        others.wait_for(port)
+        with others.client(port) as client:
+            client.execute_command("CLUSTER ADDSLOTSRANGE", start, end)
+            client.execute_command("CLUSTER SET-CONFIG-EPOCH", port - OTHERS_FIRST_PORT + 1)
+    with others.client(OTHERS_FIRST_PORT) as client:
+        for port in others.ports[1:]:
+            others.wait_for(port)
+            client.execute_command("CLUSTER MEET", "127.0.0.1", port)
+    _wait_until_six_are_known(others)
+    assert others.replicas(OTHERS_FIRST_PORT) == []
+    assert others.form() == "form-cluster: 6 servers are one cluster again"
+    after = others.slots(OTHERS_FIRST_PORT)
+    assert others.replicas(OTHERS_FIRST_PORT) == sorted(name for name, owned in after.items() if owned)
+    assert others.form() == "form-cluster: 6 servers are one cluster already"
+
+
+def _wait_until_six_are_known(servers: Servers) -> None:
+    end = time.monotonic() + 15
+    while True:
+        nodes = servers.nodes(servers.ports[0])
+        if len(nodes) == 6 and not any("handshake" in node["flags"] for node in nodes.values()):
+            return
+        assert time.monotonic() < end, nodes
         time.sleep(0.1)
