@@ -21,6 +21,7 @@ HUB: Object = {
     "kafka": {"bootstrap": "hub-1:9092"},
     "hub": {"enabled": True, "regions": {"us-east": {"nodes": ["http://a:80"], "sync": "http://b"}, "eu-west": {}}},
 }
+KEPT = HUB | {"hub": HUB["hub"] | {"storageClass": "fast"}}
 OURS = {"monitoring.coreos.com/v1"}
 """Kinds of others' operators, which Kubernetes' own schemas do not know."""
 
@@ -62,6 +63,7 @@ COMBINATIONS = {
     for names in itertools.product(REDIS, SCALE, ROUND)
 } | {
     "hub": HUB,
+    "hub that keeps": KEPT,
     "hub, watched": merged(HUB, ROUND["watched and closed"]),
     "both in one": merged(HUB, REGION, {"region": {"enabled": True}}),
 }
@@ -112,6 +114,7 @@ def _every_reference_leads_somewhere(objects: list[Object]) -> None:
         target = by_kind(objects, "Deployment")[scaler["spec"]["scaleTargetRef"]["name"]]
         assert "replicas" not in target["spec"], f"{name}: both would set the number of nodes"
     maps = by_kind(objects, "ConfigMap")
+    kept = by_kind(objects, "PersistentVolumeClaim")
     for name, pod in pods(objects):
         mounted = {mount["name"] for container in pod["spec"]["containers"] for mount in container["volumeMounts"]}
         given = {volume["name"] for volume in pod["spec"]["volumes"]}
@@ -120,6 +123,8 @@ def _every_reference_leads_somewhere(objects: list[Object]) -> None:
         for volume in pod["spec"]["volumes"]:
             if "configMap" in volume:
                 assert volume["configMap"]["name"] in maps, name
+            if "persistentVolumeClaim" in volume:
+                assert volume["persistentVolumeClaim"]["claimName"] in kept, name
 
 
 @pytest.mark.parametrize("values", [REGION, merged(REGION, REDIS["redis of somebody else"])], ids=["own", "others"])
@@ -166,6 +171,36 @@ def test_a_region_has_as_many_servers_as_its_cluster_is_made_of(tmp_path: Path) 
     assert (len(servers), servers[0]) == (12, "edge-redis-0.edge-redis.apportion.svc:6379")
     told = tomllib.loads(by_kind(objects, "ConfigMap")["edge-region"]["data"]["region.toml"])
     assert told["redis"]["servers"] == servers
+
+
+def test_the_control_api_keeps_its_files_where_a_storage_class_is_given(tmp_path: Path) -> None:
+    objects = render(KEPT, tmp_path)
+    (claim,) = by_kind(objects, "PersistentVolumeClaim").values()
+    assert claim["spec"]["storageClassName"] == "fast"
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+    control = by_kind(objects, "Deployment")["edge-control"]["spec"]
+    assert _state_of(control) == {
+        "name": "state",
+        "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]},
+    }
+    # One owner of the files: the old pod ends before the new one begins.
+    assert (control["replicas"], control["strategy"]) == (1, {"type": "Recreate"})
+    assert "emptyDir" in _state_of(by_kind(objects, "Deployment")["edge-dashboard"]["spec"])
+
+
+def test_without_a_storage_class_the_hub_asks_for_no_disk(tmp_path: Path) -> None:
+    objects = render(HUB, tmp_path)
+    assert not by_kind(objects, "PersistentVolumeClaim")
+    for name in ("edge-control", "edge-dashboard"):
+        deployment = by_kind(objects, "Deployment")[name]["spec"]
+        assert _state_of(deployment) == {"name": "state", "emptyDir": {"sizeLimit": "2Gi"}}
+        assert "strategy" not in deployment
+
+
+def _state_of(deployment: Object) -> Object:
+    volumes: list[Object] = deployment["template"]["spec"]["volumes"]
+    (state,) = [volume for volume in volumes if volume["name"] == "state"]
+    return state
 
 
 def test_no_secret_is_made_or_written_out(tmp_path: Path) -> None:
