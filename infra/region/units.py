@@ -196,6 +196,8 @@ def _hardened(settings: RegionSettings) -> dict[str, str | list[str]]:
         "RestrictSUIDSGID": "yes",
         "SystemCallArchitectures": "native",
         "SystemCallFilter": ["@system-service", "~@privileged @resources"],
+        # A call that is refused is an error that a program may go on after; else the process would be killed.
+        "SystemCallErrorNumber": "EPERM",
         "TasksMax": "256",
     }
 

@@ -117,6 +117,13 @@ def test_a_service_may_hardly_anything(root: Path, unit: str) -> None:
     assert done.returncode == 0, done.stdout[-500:] + done.stderr
 
 
+def test_a_refused_system_call_is_an_error_and_not_the_end(root: Path) -> None:
+    for unit in (root / str(UNITS).lstrip("/")).glob("*.service"):
+        text = unit.read_text()
+        assert "\nSystemCallFilter=" in text, unit.name
+        assert "\nSystemCallErrorNumber=EPERM\n" in text, unit.name
+
+
 def test_every_unit_that_the_target_wants_is_there(region: Region, root: Path) -> None:
     directory = root / str(UNITS).lstrip("/")
     wanted = re.findall(r"^Wants=(.+)$", (directory / "apportion.target").read_text(), re.MULTILINE)
