@@ -114,15 +114,14 @@ class HistoryIndex:
     def document(self, domain: str, version: int) -> Mapping[str, Any] | None:
         """The domain's document as it was with this version; None when no accepted change led to it.
 
-        Reads back to the last whole set before it, so call it in a thread.
+        Reads back to the last whole set before it, so call it in a thread.  Raises TookTooLong.
         """
         document, since = self._nearest(domain, version)
-        with self._lock:
-            rows = self._base.execute(
-                "select entry from changes where domain = ? and accepted and version > ? and version <= ? "
-                "order by version",
-                (domain, since, version),
-            ).fetchall()
+        rows = self._questions.ask(
+            "select entry from changes where domain = ? and accepted and version > ? and version <= ? "
+            "order by version",
+            (domain, since, version),
+        )
         reached = since
         for row in rows:
             entry = decode_history(row[0])

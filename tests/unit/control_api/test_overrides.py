@@ -124,6 +124,7 @@ async def test_just_after_a_start_nothing_is_dropped_that_could_not_be_read_yet(
         await client.put("/subjects/acme", json={"tier": "gold"})
     kept = {"rules": [{"id": "r", "capacity": 7, "refill": "1/s"}]}
     keeping = {"keep_unnamed": True}
+    hub.slow("control", 200)
     async with serving() as client:  # the first question to a process that has read nothing
         assert (await client.put("/rulesets/default", json=kept, params=keeping)).status_code == 200
         assert [one["rule"] for one in await overrides(client)] == ["r"]

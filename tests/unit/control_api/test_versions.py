@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from global_sync.transport.memory import MemoryHub
 from services.control_api.knowledge import HISTORY_FILE
 from tests.unit.control_api.conftest import Serving
 from tests.unit.control_api.fake_leader import FakeLeader
@@ -206,3 +207,15 @@ async def test_a_change_that_no_record_could_hold_is_refused_before_it_is_propos
     async with serving() as client:
         body = problem(await client.put("/rulesets/default", json={"rules": rules}), 413)
         assert "900,000" in body["detail"]
+
+
+async def test_just_after_a_start_the_newest_version_is_read_before_it_is_compared(
+    serving: Serving, hub: MemoryHub, leader: FakeLeader
+) -> None:
+    async with serving() as client:
+        first = (await client.put("/rules/a", json=RULE)).json()["version"]
+        second = (await client.put("/rules/b", json=RULE)).json()["version"]
+    hub.slow("control", 200)
+    async with serving() as client:
+        diff = (await client.get("/rulesets/default/diff", params={"from": first})).json()
+        assert (diff["to"], [one["rule"] for one in diff["effect"]["rules"]]) == (second, ["b"])
