@@ -215,16 +215,29 @@ class LeaderSide(LeaderState):
     def _on_current_session(self, now_us: int, report: Report) -> None:
         region, link = report.region, self._links.get(report.region)
         self._welcomes.pop(region, None)
+        is_late = self._is_late(link, report)
         if link is None or link.session != report.session:
             link = Link(report.agent, report.session, report.basis, now_us)
             self._links[region] = link
         elif report.basis > link.basis:
             link.agent, link.basis, link.received_us = report.agent, report.basis, now_us
         self._on_base_version(link, report)
-        for key, (seq, hold) in report.settled.items():
-            self._on_settled(now_us, report, key, seq, hold)
+        if not is_late:
+            for key, (seq, hold) in report.settled.items():
+                self._on_settled(now_us, report, key, seq, hold)
         for key, want in report.wants.items():
             self._on_want(report, key, want)
+
+    def _is_late(self, link: Link | None, report: Report) -> bool:
+        """What it says is settled may be of an earlier life of a key, which was forgotten and opened again since.
+
+        A report that comes after a newer one adds nothing: the newer one says all that no receipt was read of.
+        The first that a leader hears in a session must have been made after one of its beats was read, or it may
+        have been under way since long before.
+        """
+        if link is None or link.session != report.session:
+            return report.echo[0] != self.epoch
+        return report.basis < link.basis
 
     def _on_base_version(self, link: Link, report: Report) -> None:
         link.base_version = max(link.base_version, report.base_version)

@@ -75,6 +75,7 @@ KILLED_BY = {
     "snap_repeated": 141,
     "forget_numbers": 142,
     "answers_stand_for_nothing": 143,
+    "late_answers": 144,
     "no_consent": 2,
     "base_order": 129,
     "naive_refill": 122,

@@ -608,6 +608,12 @@ class answers_stand_for_nothing(LeaderSide):
         pass
 
 
+@leader
+class late_answers(LeaderSide):
+    def _is_late(self, link: Any, report: Any) -> bool:
+        return False
+
+
 @counts
 class forget_numbers(Counts):
     """A key is forgotten also at a number that happens to be the base."""

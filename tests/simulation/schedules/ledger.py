@@ -7,7 +7,7 @@ from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import SHARE_UNITS
 
 from ..cast import Cast
-from ..hand import D_C, K0, K1, S_D, Hand
+from ..hand import D_C, K0, K1, LESS, S_D, Hand
 from . import schedule
 
 
@@ -185,6 +185,54 @@ def a_repeated_answer_of_a_forgotten_key_answers_no_later_record(cast: Cast) -> 
     h.report(1)
     share, count = h.share(1), h.leader.count(K0, "r1", h.now)
     h.require(share <= count, f"r1 has {share}, counted {count}")
+    h.lease(0, SHARE_UNITS)
+    h.check("r1 is at its base")
+    return h.bad
+
+
+@schedule(144)
+def an_answer_that_was_long_under_way_is_not_of_the_key_s_next_life(cast: Cast) -> list[str]:
+    """Found by reading: a send that was given up may be written when the key is forgotten and opened again."""
+    h = Hand(cast)
+    h.put(h.leader.lease(h.now, K0, "r1", 100))
+    h.catch_up(1)
+    h.sync(1)
+    late = h.report(1, leader=False)
+    h.step(1)
+    h.put(h.leader.lease(h.now, K0, "r1", BASE))
+    h.step(1)
+    h.put(h.leader.tend(h.now))
+    h.say(K0 in h.leader.keys, "the key is not forgotten")
+    h.put(h.leader.lease(h.now, K0, "r1", 50))  # r1 reads nothing of it
+    assert late is not None
+    h.put(h.leader.on_report(h.now, late))
+    share, count = h.share(1), h.leader.count(K0, "r1", h.now)
+    h.require(share <= count, f"r1 has {share}, counted {count}")
+    h.lease(0, SHARE_UNITS)
+    h.check("r1 is at its base")
+    return h.bad
+
+
+@schedule(145)
+def what_a_welcome_left_is_not_said_again_of_a_key_that_is_at_base_since(cast: Cast) -> list[str]:
+    """A region that starts with less repeats so, and one of the repeats comes when all is at base again."""
+    h = Hand(cast)
+    h.lease(1, 0)
+    h.lease(0, LESS)
+    h.new_agent(1)
+    for _ in range(2):
+        h.step(1)
+    late = h.report(1, leader=False)
+    h.step(1)
+    h.lease(0, BASE)
+    h.run(40)
+    h.lease(1, BASE)
+    h.run(40)
+    h.put(h.leader.tend(h.now))
+    h.say(K0 in h.leader.keys, "the key is not forgotten")
+    h.say(h.share(1) != 3300, "r1 is not at its base")
+    assert late is not None
+    h.put(h.leader.on_report(h.now, late))
     h.lease(0, SHARE_UNITS)
     h.check("r1 is at its base")
     return h.bad
