@@ -68,6 +68,7 @@ class Completing:
                 failed.update(dict.fromkeys(group, (plan.request_id_of(group, request_id), outcome)))
                 continue
             if isinstance(outcome, Exception):
+                self._take_nothing(plan, calls, outcomes, request_id)
                 raise outcome
             decided.append(group)
             for place, verdict in zip(group, outcome, strict=True):

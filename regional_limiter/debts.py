@@ -79,6 +79,10 @@ class Debts:
         if place not in self._requests and len(self._requests) >= self._most:
             self.dropped += 1
             return
+        before = self._requests.get(place)
+        if before is not None and before.may_have_run:
+            # The first may have been charged all the same, and is known there only for so long since then.
+            owed = replace(owed, may_have_run=True, since_ms=before.since_ms)
         self._requests[place] = owed
 
     def forget(self, call: BucketCall) -> Debt | None:

@@ -91,6 +91,7 @@ class JointPlan(Plan):
         self.unlimited = tuple(counting)  # type: ignore[arg-type]
         self.shadows = () if blocked else tuple(shadows.values())
         self.may_be_asked_again = False
+        self.may_be_shed = all(plan.may_be_shed for plan in plans)
         self.is_plain = False
         self._shadow_costs = shadow_costs
         self._plans = plans

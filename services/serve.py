@@ -41,6 +41,7 @@ def bounded(app: Any) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=DRAIN_S,
     )
 

@@ -51,6 +51,25 @@ def settle_collector() -> None:
     gc.set_threshold(YOUNG_MOST, 10, 50)
 
 
+def node_config(app: NodeApp) -> uvicorn.Config:
+    """(Whose address a caller has is said by ``[check_api.authorize]``: uvicorn's own belief in headers is off.)"""
+    return uvicorn.Config(
+        app,
+        http=FastHttp,
+        ws="none",
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        limit_concurrency=CONNECTIONS_MOST,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=FINISH_S,
+    )
+
+
 async def serve_node(
     app: NodeApp,
     listener: socket.socket,
@@ -64,20 +83,7 @@ async def serve_node(
 
     ``drain_ms``: how long to be not ready and still listen.  ``hurry``, once set, cuts the waiting short.
     """
-    config = uvicorn.Config(
-        app,
-        http=FastHttp,
-        ws="none",
-        loop="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        backlog=BACKLOG,
-        limit_concurrency=CONNECTIONS_MOST,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=FINISH_S,
-    )
+    config = node_config(app)
     config.load()
     config.ssl = tls
     server = SignalFreeServer(config)

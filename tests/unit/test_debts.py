@@ -119,6 +119,14 @@ def test_a_call_that_may_have_run_is_not_charged_when_the_store_would_not_know_i
     assert fallback.debts.dropped == 1
 
 
+def test_a_request_that_comes_again_does_not_hide_that_its_first_call_may_have_run() -> None:
+    fallback = Fallback()
+    assert ask(fallback, bucket(), request="X", may_have_run=True)
+    assert ask(fallback, bucket(), at_s=30, request="X", may_have_run=False)
+    assert requests(fallback, 40) == [("X", [1])]
+    assert requests(fallback, 65) == [], "the store may have known it until 60 s after the first"
+
+
 def test_debts_that_find_no_room_are_counted() -> None:
     fallback = Fallback(keys_most=2)
     for number in range(5):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 
+from services.check_api.server import node_config
 from services.serve import bounded
 
 
@@ -52,3 +53,9 @@ def test_a_plain_request_is_answered(port: int) -> None:
 @pytest.mark.parametrize("head", [b"x: " + b"a" * 140_000, b"".join(b"x%05d: a\r\n" % n for n in range(13_000))])
 def test_a_head_without_end_is_refused(port: int, head: bytes) -> None:
     assert said(port, b"GET / HTTP/1.1\r\nhost: x\r\n" + head).startswith(b"HTTP/1.1 431")
+
+
+@pytest.mark.parametrize("config", [bounded(app), node_config(app)])  # type: ignore[arg-type]
+def test_no_header_says_who_a_caller_is_before_our_own_rules_do(config: uvicorn.Config) -> None:
+    config.load()
+    assert config.loaded_app is app
