@@ -215,29 +215,30 @@ class LeaderSide(LeaderState):
     def _on_current_session(self, now_us: int, report: Report) -> None:
         region, link = report.region, self._links.get(report.region)
         self._welcomes.pop(region, None)
-        is_late = self._is_late(link, report)
         if link is None or link.session != report.session:
             link = Link(report.agent, report.session, report.basis, now_us)
             self._links[region] = link
         elif report.basis > link.basis:
             link.agent, link.basis, link.received_us = report.agent, report.basis, now_us
         self._on_base_version(link, report)
-        if not is_late:
+        if not self._is_late(link, report):
+            link.taken = report.basis
             for key, (seq, hold) in report.settled.items():
                 self._on_settled(now_us, report, key, seq, hold)
         for key, want in report.wants.items():
             self._on_want(report, key, want)
 
-    def _is_late(self, link: Link | None, report: Report) -> bool:
+    def _is_late(self, link: Link, report: Report) -> bool:
         """What it says is settled may be of an earlier life of a key, which was forgotten and opened again since.
 
         A report that comes after a newer one adds nothing: the newer one says all that no receipt was read of.
-        The first that a leader hears in a session must have been made after one of its beats was read, or it may
-        have been under way since long before.
+        The first that a leader takes in a session must have been made after one of its beats was read, or it may
+        have been under way since long before.  There is no receipt for one that is not taken, so its claims are
+        said again.
         """
-        if link is None or link.session != report.session:
+        if link.taken == 0:
             return report.echo[0] != self.epoch
-        return report.basis < link.basis
+        return report.basis < link.taken
 
     def _on_base_version(self, link: Link, report: Report) -> None:
         link.base_version = max(link.base_version, report.base_version)
@@ -343,7 +344,7 @@ class LeaderSide(LeaderState):
                 if region not in leave_out and self.live(region, now_us):
                     self._counts.extend(region, link.session, link.received_us)
                     renewals[region] = (link.session, link.basis)
-        receipts = {region: (link.agent, link.basis) for region, link in self._links.items()}
+        receipts = {region: (link.agent, link.taken) for region, link in self._links.items() if link.taken}
         return [Beat(self.epoch, now_us, renewals, receipts)]
 
     def _may_renew(self, now_us: int) -> bool:

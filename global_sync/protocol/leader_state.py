@@ -34,13 +34,17 @@ class Waiting:
 
 @dataclass(slots=True)
 class Link:
-    """What the current session's reports say: the newest, when it came, and the base version it settled."""
+    """What the current session's reports say: the newest, when it came, and the base version it settled.
+
+    ``taken``: the newest whose claims were taken, which is what a receipt is given for (0: none yet).
+    """
 
     agent: str
     session: int
     basis: int
     received_us: int
     base_version: int = 0
+    taken: int = 0
 
 
 @dataclass(slots=True)
