@@ -17,7 +17,7 @@ from typing import IO
 
 TESTS = Path(__file__).resolve().parent
 COMPUTING = ("architecture", "golden", "regressions", "simulation", "unit")
-"""The rest are tests of services."""
+"""The rest are tests of services, and of whatever else keeps real time."""
 NICE = 15
 TIMEOUT_S = 600
 """For a test that has to wait for the machine."""
