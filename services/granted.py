@@ -75,6 +75,13 @@ class Granted:
         said = known.leases.get(key)
         return said[-1].value if said else BASE
 
+    def newest(self, region: str, key: str) -> Seq:
+        """The record that said it last."""
+        known = self._regions.get(region)
+        if known is None:
+            return (0, 0)
+        return (known.leases.get(key) or [known.welcome])[-1].seq
+
     def most(self, region: str, key: str, base: int, since_ms: int) -> int | None:
         """The most that any record allows which the region may be following, if it has obeyed what was read here
         up to ``since_ms`` and may have heard nothing later.  None without a session.
