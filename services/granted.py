@@ -1,7 +1,8 @@
 """The leases as the log grants them: one consistent cut, whatever the regions have read of it so far.  Pure.
 
 Usage messages tell each region's share as of its own second; shares that move would seem to overlap.  In the
-log's order a grow is written only where there is room, so the newest values never add up to more than the whole.
+log's order a grow is written only where there is room.  A region may have made that room without a record, by
+lowering itself: then its record is older than the grow (``newest``).
 """
 
 from __future__ import annotations

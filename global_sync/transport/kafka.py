@@ -340,24 +340,7 @@ class KafkaTransport:
                 self._topics_exist = True
 
     async def _create_missing(self, admin: AIOKafkaAdminClient) -> None:
-        existing = set(await admin.list_topics())
-        missing = [
-            NewTopic(
-                name,
-                num_partitions=1,
-                replication_factor=self._options.replication,
-                topic_configs=settings_of(name, self._options.min_insync),
-            )
-            for name in TOPICS
-            if name not in existing
-        ]
-        if not missing:
-            return
-        reply = await admin.create_topics(missing)
-        already_there = 36  # another process was faster
-        for name, code, *message in reply.topic_errors:
-            if code not in (0, already_there):
-                raise KafkaError(f"topic {name} was not created: {code} {message}")
+        await create_missing(admin, self._options)
 
     async def _administer(self, work: Callable[[AIOKafkaAdminClient], Awaitable[None]]) -> None:
         admin = AIOKafkaAdminClient(**self._options.common())
@@ -367,6 +350,29 @@ class KafkaTransport:
                 await work(admin)
         finally:
             await _bounded(admin.close())
+
+
+async def create_missing(admin: AIOKafkaAdminClient, options: KafkaOptions) -> list[str]:
+    """Make the topics that are not there; their names.  Raises KafkaError."""
+    existing = set(await admin.list_topics())
+    missing = [name for name in TOPICS if name not in existing]
+    if not missing:
+        return []
+    topics = [
+        NewTopic(
+            name,
+            num_partitions=1,
+            replication_factor=options.replication,
+            topic_configs=settings_of(name, options.min_insync),
+        )
+        for name in missing
+    ]
+    reply = await admin.create_topics(topics)
+    already_there = 36  # another process was faster
+    for name, code, *message in reply.topic_errors:
+        if code not in (0, already_there):
+            raise KafkaError(f"topic {name} was not created: {code} {message}")
+    return missing
 
 
 async def _refuse_log_not_kept(admin: AIOKafkaAdminClient) -> None:

@@ -7,19 +7,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
 from global_sync.transport.base import TransportUnavailable
-from global_sync.transport.kafka import KafkaOptions
-from global_sync.transport.topics import LOOKED_AT, TOPICS, Topic, settings_of
+from global_sync.transport.kafka import KafkaOptions, create_missing
+from global_sync.transport.topics import LOOKED_AT, TOPICS, Topic
 
 Made = TypeVar("Made")
 
 PATIENCE_S = 20.0
-ALREADY_THERE = 36
-"""Kafka's code for a topic that somebody else has made in the meantime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +30,7 @@ class HubView:
 
 async def make_topics(options: KafkaOptions) -> list[str]:
     """Make the topics that are not there; their names.  Raises TransportUnavailable, also when brokers refuse."""
-
-    async def make(admin: AIOKafkaAdminClient) -> list[str]:
-        there = set(await admin.list_topics())
-        missing = [name for name in TOPICS if name not in there]
-        if missing:
-            reply = await admin.create_topics([new_topic(name, options) for name in missing])
-            for name, code, *message in reply.topic_errors:
-                if code not in (0, ALREADY_THERE):
-                    raise TransportUnavailable(f"topic {name} was not made: {code} {' '.join(map(str, message))}")
-        return missing
-
-    return await _administer(options, make)
+    return await _administer(options, lambda admin: create_missing(admin, options))
 
 
 async def look(options: KafkaOptions) -> HubView:
@@ -75,15 +62,6 @@ async def look(options: KafkaOptions) -> HubView:
         return HubView(topics, brokers)
 
     return await _administer(options, read)
-
-
-def new_topic(name: str, options: KafkaOptions) -> NewTopic:
-    return NewTopic(
-        name,
-        num_partitions=1,
-        replication_factor=options.replication,
-        topic_configs=settings_of(name, options.min_insync),
-    )
 
 
 async def _administer(options: KafkaOptions, work: Callable[[AIOKafkaAdminClient], Awaitable[Made]]) -> Made:
