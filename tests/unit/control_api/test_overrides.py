@@ -165,7 +165,7 @@ async def test_the_leader_takes_out_what_is_over_and_the_history_says_so(serving
             assert len(await overrides(client)) == 2
             began = time.monotonic()
             while len(await overrides(client)) > 1:
-                assert time.monotonic() - began < 5
+                assert time.monotonic() - began < 20, "still listed"
                 await asyncio.sleep(0.02)
             assert [one["in_words"] for one in await overrides(client)] == ["blocked"]
             ended = (await client.get("/history")).json()["changes"][0]
