@@ -247,6 +247,8 @@ class Limiter:
         def told(answer: Answer | Exception) -> None:
             try:
                 outcome: Together | Exception = answer if isinstance(answer, Exception) else plan.told(answer)
+                for step, cost in plan.turned_away:
+                    self._counts.blocked(step, cost)
             except Exception as error:
                 outcome = error
             done(outcome)

@@ -49,13 +49,19 @@ class _Priced:
 class JointPlan(Plan):
     """The steps of several plans, made from the same rules, with one call for each bucket.
 
-    ``cost``: the largest that a bucket is asked for, 0 if all of them are peeked at.
+    ``cost``: the largest that a bucket is asked for, 0 if all of them are peeked at.  ``turned_away``: the steps
+    that block one of the checks, with what it would have cost.
     """
 
-    __slots__ = ("_calls", "_own", "_plans", "_shadow_costs", "cost")
+    __slots__ = ("_calls", "_own", "_plans", "_shadow_costs", "cost", "turned_away")
 
     def __init__(self, plans: Sequence[Plan], costs: Sequence[int]) -> None:
         first = plans[0]
+        self.turned_away = [
+            (plan.blocked, cost)
+            for plan, cost in zip(plans, costs, strict=True)
+            if plan.blocked is not None and cost > 0
+        ]
         blocked = any(plan.blocked is not None for plan in plans)
         if blocked:
             # Nothing is charged where one is blocked; the others are told how they stand.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from regional_limiter.in_process import in_memory
+from regional_limiter.limiter import Limiter
 from regional_limiter.model.decision import Answer
 from services.check_api.counts import Counts
 from services.check_api.headers import HeaderMode
@@ -46,9 +47,10 @@ MINUTE_LIMITS = {
 
 
 class Asker:
-    def __init__(self, service: RateLimitService, answers: list[tuple[str, Answer]]) -> None:
+    def __init__(self, service: RateLimitService, answers: list[tuple[str, Answer]], limiter: Limiter) -> None:
         self.service = service
         self.answers = answers
+        self.limiter = limiter
 
     async def __call__(self, *descriptors: Descriptor, hits: int = 0, domain: str = "edge") -> Response:
         return await self.service.answer(Request(domain, descriptors, hits))
@@ -59,7 +61,7 @@ async def asking(rules: Mapping[str, Any] = MINUTE_LIMITS, **options: Any) -> As
     answers: list[tuple[str, Answer]] = []
     async with in_memory(rules) as limiter:
         service = RateLimitService(limiter, lambda domain, answer: answers.append((domain, answer)), **options)
-        yield Asker(service, answers)
+        yield Asker(service, answers, limiter)
 
 
 def one(
@@ -158,7 +160,10 @@ async def test_a_key_that_comes_again_is_numbered() -> None:
 
 async def test_a_blocked_key_denies_the_request_and_charges_nobody() -> None:
     async with asking() as ask:
-        told = await ask(ADDRESS, one(user="mallory"))
+        told = await ask(ADDRESS, one(user="mallory"), hits=3)
+        counted = ask.limiter._counts.usage()
+        assert (counted["edge/bucket"].denied, counted["edge/bucket"].denied_cost) == (1, 3)
+        assert counted["edge/bucket"].allowed == 0
         left = await ask(ADDRESS)
     assert (told.code, [status.code for status in told.statuses]) == (2, [1, 2])
     assert left.statuses[0].remaining == 2
