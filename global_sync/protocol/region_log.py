@@ -19,7 +19,7 @@ from global_sync.protocol.messages import (
     Snapshot,
     Welcome,
 )
-from global_sync.protocol.region_state import KeyHistory, RegionState
+from global_sync.protocol.region_state import LAST_SESSION, KeyHistory, RegionState
 from regional_limiter.model.enforcement import BASE
 
 
@@ -65,6 +65,8 @@ class RegionLog(RegionState):
         if whole is not None:
             self._at_start = False
             self._start_from(whole)
+            if self.region in whole.gone:
+                self._end_for_good()
 
     def _start_from(self, snapshot: Snapshot) -> None:
         """Bases as of a snapshot: what is booked for the region, or less where a CONFIG has lowered it."""
@@ -82,7 +84,8 @@ class RegionLog(RegionState):
         return min(booked.get(domain, 0), self._next_bases.get(domain, 0))
 
     def _own(self, bases: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-        return {domain: by_region.get(self.region, 0) for domain, by_region in bases.items()}
+        """The region's own part.  Of a region that is gone others have it, also where a set still names it."""
+        return {domain: 0 if self.gone else by_region.get(self.region, 0) for domain, by_region in bases.items()}
 
     def _on_welcome(self, welcome: Welcome) -> None:
         if self.deposed or welcome.region != self.region or welcome.session <= self.session:
@@ -180,16 +183,24 @@ class RegionLog(RegionState):
         self._stamp += 1
 
     def _on_gone(self, gone: Gone) -> None:
-        """If that is this region, it was not true; then at least what still is in reach comes down to nothing."""
-        if gone.region != self.region:
-            return
-        self._bases = dict.fromkeys(self._bases, 0)
-        self._next_bases = dict.fromkeys(self._next_bases, 0)
-        self._stamp += 1
-        for key, entry in list(self._keys.items()):
-            self._set(key, entry.state.seq, 0)
+        if gone.region == self.region:
+            self._end_for_good()
+
+    def _end_for_good(self) -> None:
+        """It was not true: then what still is in reach comes down to nothing, and stays there.
+
+        Every point and node is told base 0 as the newest there can ever be, in the last session there can be,
+        so that it needs no WELCOME, and no CONFIG, and outlives every failover and restart.
+        """
+        self.gone = True
+        self.session = LAST_SESSION
+        self._keys, self._open, self._unreported = {}, {}, {}
+        self._sent_reports, self._before_base = {}, {}
         for point in self._points.values():
-            point.base_version = 0  # to be written again
+            point.new_session()
+        self._bases = dict.fromkeys(self._bases.keys() | self._next_bases.keys(), 0)
+        self._next_bases = dict.fromkeys(self._bases, 0)
+        self._stamp += 1
 
     # ---- receipts
 

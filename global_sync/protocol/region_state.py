@@ -18,6 +18,8 @@ KEYS_MOST = 100_000
 MARKS_KEPT = 400
 STATES_KEPT = 16
 LISTINGS_KEPT = 16
+LAST_SESSION = LAST_VERSION = 2**52
+"""Above every session and every version of bases, and exact where numbers are doubles: of a region that is gone."""
 _NO_SEQ: Seq = (0, 0)
 
 
@@ -74,6 +76,8 @@ class RegionState:
         self.epoch = 0
         self.session = 0
         self.deposed = False
+        self.gone = False
+        """This region was said to be destroyed: it has no base any more, whatever later records say."""
         self.keys_refused = 0
         self._welcome_seq: Seq = _NO_SEQ
         self._watermark: Seq = _NO_SEQ
@@ -110,6 +114,8 @@ class RegionState:
     @property
     def base_version(self) -> int:
         """2 * the CONFIG's version, plus 1 once its DONE has been read: as written to points and nodes."""
+        if self.gone:
+            return LAST_VERSION
         return 2 * self._config_version + self._done
 
     @property

@@ -579,6 +579,32 @@ class gone_forgotten(LeaderSide):
         return [replace(part, gone=()) for part in parts]  # type: ignore[call-arg]
 
 
+@region
+class gone_for_now(RegionSide):
+    """A region that has read of its own end comes down, and rises again with the next DONE."""
+
+    def _end_for_good(self) -> None:
+        super()._end_for_good()
+        self.gone = False
+
+
+@region
+class gone_unread(RegionSide):
+    """A region that starts from a snapshot does not look whether it is gone."""
+
+    def _on_snapshot(self, part: Snapshot) -> None:
+        super()._on_snapshot(replace(part, gone=()))
+
+
+@region
+class gone_same_version(RegionSide):
+    """Base 0 is said as of the version of the base before: nodes, which bring theirs back, never hear of it."""
+
+    @property
+    def base_version(self) -> int:
+        return 2 * self._config_version + self._done
+
+
 @leader
 class gone_swapped(LeaderSide):
     """What was said to a region and lands after its end counts."""

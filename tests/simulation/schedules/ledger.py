@@ -236,3 +236,63 @@ def what_a_welcome_left_is_not_said_again_of_a_key_that_is_at_base_since(cast: C
     h.lease(0, SHARE_UNITS)
     h.check("r1 is at its base")
     return h.bad
+
+
+def _wrongly_destroyed(cast: Cast) -> Hand:
+    """Region 2 was only cut off; its base is lent out, and it has read of its own end."""
+    h = Hand(cast)
+    h.run(S_D + 100, only=(0, 1))
+    h.put(h.leader.gone(h.now, "r2"))
+    h.follow(h.leader)
+    h.step(2)
+    h.say(h.share(2) != 0, f"it has not come down: {h.share(2)}")
+    h.lease(0, 0)
+    h.lease(1, SHARE_UNITS)
+    h.check("its base is lent")
+    return h
+
+
+@schedule(146)
+def a_region_wrongly_said_to_be_destroyed_gets_no_base_by_a_later_configuration(cast: Cast) -> list[str]:
+    h = _wrongly_destroyed(cast)
+    h.configure(2, (3400, 3200, 3400))  # the set still names it
+    for _ in range(20):
+        h.tick(20)
+        h.put(h.beat((0, 1)))
+        for i in range(3):
+            h.step(i)
+        h.put(h.leader.done(h.now))
+    h.require(h.leader.done_version == 2, "no DONE without it")
+    h.require(set(h.agents[2].bases.values()) == {0}, f"{h.agents[2].bases}")
+    h.check("its agent has read CONFIG and DONE")
+    h.rest()
+    h.check("at rest")
+    return h.bad
+
+
+@schedule(147)
+def a_region_wrongly_said_to_be_destroyed_gets_no_base_by_a_snapshot(cast: Cast) -> list[str]:
+    h = _wrongly_destroyed(cast)
+    first = len(h.log)
+    h.put(h.leader.snapshot(h.now))
+    h.follow(h.leader)
+    h.new_agent(2, first)  # all that it reads is what the snapshot says, and what comes after
+    h.configure(2, (3400, 3200, 3400))
+    h.run(60, only=(0, 1))
+    h.catch_up(2)
+    h.require(set(h.agents[2].bases.values()) == {0}, f"{h.agents[2].bases}")
+    return h.bad
+
+
+@schedule(148)
+def a_region_wrongly_said_to_be_destroyed_stays_down_when_a_copy_takes_over(cast: Cast) -> list[str]:
+    h = _wrongly_destroyed(cast)
+    h.new_agent(2)  # nobody welcomes it
+    h.step(2)
+    h.flip(2)  # this copy knows only what the nodes bring
+    h.tick(20)
+    h.check("before its agent has written anything there")
+    h.rest()
+    h.check("at rest")
+    h.require(h.share(2) == 0, f"it has {h.share(2)}")
+    return h.bad
