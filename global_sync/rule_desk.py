@@ -10,6 +10,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import structlog
 
@@ -22,9 +23,38 @@ log = structlog.get_logger(__name__)
 
 
 END_AGAIN_MS = 5_000
-"""A proposal to end overrides that was not decided by then is made again."""
+"""A proposal to end overrides that has ended none by then is made again, each time after twice as long: it may be
+lost, or refused for what the set does not allow any more."""
+END_AGAIN_MOST_MS = 3_600_000
 
 Configuration = tuple[int, Mapping[str, Mapping[str, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _EndProposed:
+    """The version of a domain whose overrides were proposed to end, when, and how long that is waited for."""
+
+    version: int
+    at_ms: int
+    wait_ms: int
+
+
+class EndsProposed:
+    """Which ends of overrides have been proposed: whether it is time to propose one (again)."""
+
+    def __init__(self) -> None:
+        self._by_domain: dict[str, _EndProposed] = {}
+
+    def is_due(self, domain: str, version: int, now_ms: int) -> bool:
+        """For ``version`` of a domain.  True: now, and counted as done."""
+        last = self._by_domain.get(domain)
+        wait_ms = END_AGAIN_MS
+        if last is not None and last.version == version:
+            if now_ms - last.at_ms < last.wait_ms:
+                return False
+            wait_ms = min(2 * last.wait_ms, END_AGAIN_MOST_MS)
+        self._by_domain[domain] = _EndProposed(version, now_ms, wait_ms)
+        return True
 
 
 def now_ms() -> int:
@@ -45,7 +75,7 @@ class RuleDesk:
         self._leading = asyncio.Event()
         self._restored = False
         self._configuration: Configuration = (0, {})
-        self._proposed_end_at_ms: dict[str, int] = {}
+        self._ends_proposed = EndsProposed()
         self.accepted = 0
         self.refused = 0
 
@@ -126,9 +156,8 @@ class RuleDesk:
         """Propose the end of what has ended, like anybody else: the outcome is one of the log, not of a clock."""
         now = now_ms()
         for domain in self._book.ended(now):
-            if now - self._proposed_end_at_ms.get(domain, 0) < END_AGAIN_MS:
+            if not self._ends_proposed.is_due(domain, self._book.states()[domain].version, now):
                 continue
-            self._proposed_end_at_ms[domain] = now
             proposal = Proposal(
                 id=uuid.uuid4().hex,
                 domain=domain,

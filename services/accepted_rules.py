@@ -58,23 +58,34 @@ class Book:
         self._default_regions = list(default_regions)
         self._sets: dict[str, LoadedSet] = {}
         self._changed = asyncio.Event()
-        self.refused = 0
+        self._tried: dict[str, int] = {}
+        self.not_understood: dict[str, str] = {}
+        """Domain -> why its newest set, written by a newer version of this software perhaps, is not shown here."""
 
-    def take(self, message: Message) -> None:
+    async def take(self, message: Message) -> None:
+        """Each domain by itself: one that is not understood keeps no other back.  Parsed in a thread: ten thousand
+        rules take seconds.  Raises ValueError for a set that is not understood; what was known of it stays.
+        """
         if not self._fold.take(message.value):
             return
-        for domain, state in self._fold.states().items():
-            known = self._sets.get(domain)
-            if known is not None and known.version == state.version:
-                continue
+        states = self._fold.states()
+        problems = []
+        for state in [state for state in states.values() if self._tried.get(state.domain) != state.version]:
+            self._tried[state.domain] = state.version
             try:
-                rule_set = parse_document(state.document)
-            except InvalidRules as error:  # written by a newer version of this software, say
-                self.refused += 1
-                raise ValueError(f"accepted rules of {domain} are not readable here: {error}") from error
-            self._sets[domain] = LoadedSet(domain, state.version, state.document, rule_set, state.rule_versions)
+                rule_set = await asyncio.to_thread(parse_document, state.document)
+            except InvalidRules as error:
+                self.not_understood[state.domain] = f"version {state.version}: {error}"
+                problems.append(f"accepted rules of {state.domain} are not understood here: {error}")
+                continue
+            self.not_understood.pop(state.domain, None)
+            self._sets[state.domain] = LoadedSet(
+                state.domain, state.version, state.document, rule_set, state.rule_versions
+            )
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+        if problems:
+            raise ValueError("; ".join(problems))
 
     def sets(self) -> Mapping[str, LoadedSet]:
         return self._sets

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,7 +24,8 @@ SILENT_MOST_MS = 10_000
 PAUSE_LEAST_S = 0.2
 PAUSE_MOST_S = 3.0
 
-Handler = Callable[[Message], None]
+Handler = Callable[[Message], Awaitable[None] | None]
+"""Takes one message; while it is awaited, no later one of its topic is read."""
 StartAt = Literal["earliest", "latest"] | int
 """Where the first read begins; a negative number: so many messages before the end."""
 
@@ -129,7 +130,9 @@ class Feed:
             state.read_at, state.error = time.monotonic(), ""
             for message in messages:
                 try:
-                    self._handlers[topic](message)
+                    taking = self._handlers[topic](message)
+                    if taking is not None:
+                        await taking
                 except ValueError as error:
                     state.malformed += 1
                     log.warning("malformed record", topic=topic, offset=message.offset, error=str(error))

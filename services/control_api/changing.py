@@ -103,7 +103,7 @@ async def proposed(
 
 async def _refused_early(hub: Hub, domain: str, rule_id: str | None, wanted: Precondition) -> Response | None:
     """What the accepted rules, as read here, already rule out."""
-    if (unread := await unread_rules(hub)) is not None:
+    if (unread := await unread_rules(hub, domain)) is not None:
         return unread
     version = version_of(hub.book.get(domain), rule_id)
     if wanted.exists and version == 0:
@@ -127,12 +127,16 @@ def _made_from(wanted: Precondition, known: LoadedSet | None, rule_id: str | Non
     return version_of(known, rule_id) if wanted.exists else wanted.version
 
 
-async def unread_rules(hub: Hub) -> Response | None:
-    """A problem while the accepted rules are not known: "no rule" would be a guess."""
-    if await hub.rules_known():
-        return None
-    detail = hub.why_not_ready() or "the accepted rules have not been read yet"
-    return problem_response(503, detail, headers={"Retry-After": "2"})
+async def unread_rules(hub: Hub, domain: str | None = None) -> Response | None:
+    """A problem while the accepted rules (of ``domain``) are not known: "no rule" would be a guess."""
+    if not await hub.rules_known():
+        detail = hub.why_not_ready() or "the accepted rules have not been read yet"
+        return problem_response(503, detail, headers={"Retry-After": "2"})
+    if domain in hub.book.not_understood:
+        problem = hub.book.not_understood[domain]
+        detail = f"the rules of {domain} are not understood by this version of the control API: {problem}"
+        return problem_response(503, f"{detail}. They are in force where they are understood; update this process")
+    return None
 
 
 async def unread_history(hub: Hub) -> Response | None:

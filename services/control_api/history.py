@@ -97,18 +97,16 @@ class HistoryIndex:
         return [decode_history(row[0]) for row in rows]
 
     def get(self, offset: int) -> History | None:
-        with self._lock:
-            row = self._base.execute("select entry from changes where at_offset = ?", (offset,)).fetchone()
-        return None if row is None else decode_history(row[0])
+        """Call it in a thread, as all that asks.  Raises TookTooLong."""
+        rows = self._questions.ask("select entry from changes where at_offset = ?", (offset,))
+        return decode_history(rows[0][0]) if rows else None
 
     def versions(self, domain: str, before: int | None, most: int) -> list[History]:
-        """The accepted changes of a domain, the newest first, of versions below ``before``."""
-        with self._lock:
-            rows = self._base.execute(
-                "select entry from changes where domain = ? and accepted and version < ? "
-                "order by version desc limit ?",
-                (domain, before if before is not None else 2**62, most),
-            ).fetchall()
+        """The accepted changes of a domain, the newest first, of versions below ``before``.  Raises TookTooLong."""
+        rows = self._questions.ask(
+            "select entry from changes where domain = ? and accepted and version < ? order by version desc limit ?",
+            (domain, before if before is not None else 2**62, most),
+        )
         return [decode_history(row[0]) for row in rows]
 
     def document(self, domain: str, version: int) -> Mapping[str, Any] | None:

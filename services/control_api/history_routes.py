@@ -71,7 +71,7 @@ def history_router(hub: Hub) -> APIRouter:
     async def one_change(request: Request, offset: int) -> Response:
         if (unread := await unread_history(hub)) is not None:
             return unread
-        found = hub.history.get(offset) if 0 <= offset < 2**62 else None
+        found = await asyncio.to_thread(hub.history.get, offset) if 0 <= offset < 2**62 else None
         if found is None:
             return problem_response(404, f"no change has the offset {offset}")
         require(request, Role.READER, None if found.kind in ACCESS_KINDS else found.domain)

@@ -111,8 +111,8 @@ class Hub:
             self.tokens.take(entry)
             self.proposer.take(entry)
 
-    def _take_rules(self, message: Message) -> None:
-        self.book.take(message)
+    async def _take_rules(self, message: Message) -> None:
+        await self.book.take(message)
         self._take(message)
 
     def _take(self, message: Message) -> None:

@@ -69,7 +69,7 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
         known = hub.book.get(domain)
         if known is None:
             empty: dict[str, Any] = {"domain": domain, "version": 0, "overrides": [], "next": None}
-            return await unread_rules(hub) or JSONResponse(empty)
+            return await unread_rules(hub, domain) or JSONResponse(empty)
         found = [one for one in _shown(known) if rule is None or one["rule"] == rule]
         ids = [one["id"] for one in found]
         if after is not None and after not in ids:
@@ -89,7 +89,7 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
         require(request, Role.READER, domain)
         found = _find(hub, domain, override_id)
         if found is None:
-            return await unread_rules(hub) or _none(override_id, domain)
+            return await unread_rules(hub, domain) or _none(override_id, domain)
         return JSONResponse(found)
 
 
@@ -130,7 +130,7 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
         require_change(request, domain, dry_run=dry_run)
         found = _find(hub, domain, override_id)
         if found is None:
-            return await unread_rules(hub) or _none(override_id, domain)
+            return await unread_rules(hub, domain) or _none(override_id, domain)
         named = {"rule": found["rule"], "key": found["source"].get("key", {})}
         done = await changed(hub, request, domain, DELETE_OVERRIDE, {"override": named}, dry_run=dry_run)
         if isinstance(done, Response):

@@ -62,7 +62,7 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
         known = hub.book.get(domain)
         if known is None:
             empty: dict[str, Any] = {"domain": domain, "version": 0, "rules": [], "next": None}
-            return await unread_rules(hub) or JSONResponse(empty)
+            return await unread_rules(hub, domain) or JSONResponse(empty)
         begin = 0
         if after is not None:
             place = known.place_of(after)
@@ -88,7 +88,7 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
         known = hub.book.get(domain)
         rule = known.rule(rule_id) if known is not None else None
         if rule is None:
-            return await unread_rules(hub) or problem_response(404, f"no rule {rule_id} in domain {domain}")
+            return await unread_rules(hub, domain) or problem_response(404, f"no rule {rule_id} in domain {domain}")
         return JSONResponse(rule, headers=etag(rule["version"]))
 
 

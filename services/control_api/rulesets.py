@@ -118,7 +118,7 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
         require(request, Role.READER, domain)
         known = hub.book.get(domain)
         if known is None:
-            return await unread_rules(hub) or problem_response(404, f"domain {domain} has no rules")
+            return await unread_rules(hub, domain) or problem_response(404, f"domain {domain} has no rules")
         if "yaml" in request.headers.get("accept", ""):
             text = yaml.safe_dump(dict(known.document), sort_keys=False, allow_unicode=True)
             return Response(text, media_type="application/yaml", headers=etag(known.version))
@@ -140,7 +140,7 @@ def _add_versions(router: APIRouter, hub: Hub) -> None:
         require(request, Role.READER, domain)
         if (unread := await unread_history(hub)) is not None:
             return unread
-        found = hub.history.versions(domain, before, limit + 1)
+        found = await asyncio.to_thread(hub.history.versions, domain, before, limit + 1)
         shown = [change_shown(one) for one in found[:limit]]
         following = found[limit - 1].version if len(found) > limit else None
         return JSONResponse({"domain": domain, "versions": shown, "next": following})
@@ -170,7 +170,7 @@ def _add_versions(router: APIRouter, hub: Hub) -> None:
     ) -> Response:
         require(request, Role.READER, domain)
         if to is None:
-            if (unread := await unread_rules(hub)) is not None:
+            if (unread := await unread_rules(hub, domain)) is not None:
                 return unread
             to = version_of(hub.book.get(domain), None) or since
         sides = [await _document(hub, domain, version) for version in (since, to)]
@@ -202,7 +202,7 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
         document = _of_domain(await read_mapping(request), domain)
         fields: dict[str, Any] = {"document": document}
         if keep_unnamed:
-            if (unread := await unread_rules(hub)) is not None:  # what is there could not be kept
+            if (unread := await unread_rules(hub, domain)) is not None:  # what is there could not be kept
                 return unread
             known = hub.book.get(domain)
             if known is not None:
@@ -255,7 +255,7 @@ async def _document(hub: Hub, domain: str, version: int) -> Mapping[str, Any] | 
     document = await asyncio.to_thread(hub.history.document, domain, version)
     if document is not None:
         return document
-    newest = [str(one.version) for one in hub.history.versions(domain, None, 5)]
+    newest = [str(one.version) for one in await asyncio.to_thread(hub.history.versions, domain, None, 5)]
     known = f"the newest are {', '.join(newest)}" if newest else "it has none"
     return problem_response(404, f"domain {domain} has had no version {version}; {known}")
 

@@ -85,7 +85,7 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
         known = hub.book.get(domain)
         if known is None:
             empty: dict[str, Any] = {"domain": domain, "version": 0, "subjects": [], "next": None}
-            return await unread_rules(hub) or JSONResponse(empty)
+            return await unread_rules(hub, domain) or JSONResponse(empty)
         subjects = known.rule_set.subjects[skip : skip + limit]
         more = skip + limit < len(known.rule_set.subjects)
         page = {
@@ -105,7 +105,7 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
         require(request, Role.READER, domain)
         found = _find(hub, domain, client_key)
         if found is None:
-            return await unread_rules(hub) or _none(client_key, domain)
+            return await unread_rules(hub, domain) or _none(client_key, domain)
         return JSONResponse({"client_key": client_key, "domain": domain, "set": found})
 
 
@@ -167,6 +167,7 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
         done = await changed(hub, request, domain, PUT_SUBJECTS, {"subjects": subjects}, dry_run=dry_run)
         if isinstance(done, Response):
             return done
+        await hub.book.reached(domain, done.outcome.version, APPLIED_WAIT_S)
         return JSONResponse({"domain": domain, "imported": len(subjects), "version": done.outcome.version})
 
 

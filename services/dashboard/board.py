@@ -14,7 +14,7 @@ from services.clock import time_of_day, wall_ms
 from services.dashboard.history import History, Point
 from services.dashboard.rates import UsageRates
 from services.dashboard.rules import RuleShown, rules_shown
-from services.feed import USAGE_BEFORE_END, Feed
+from services.feed import USAGE_BEFORE_END, Feed, Handler
 from services.health import RegionHealth, RegionProbe
 from services.picture import Picture, usage_document
 from services.settings import HubSettings
@@ -50,14 +50,16 @@ class Board:
         self._rules_of: dict[str, int] = {}
         self._points: dict[str, Any] = {}
         self._status: dict[str, Any] = {}
-        handlers = {RULES: self.take, LOG: self.take, USAGE: self.take}
+        handlers: dict[str, Handler] = {RULES: self.take_rules, LOG: self.take, USAGE: self.take}
         self.feed = Feed(transport, handlers, {USAGE: USAGE_BEFORE_END})
+
+    async def take_rules(self, message: Message) -> None:
+        await self.book.take(message)
+        self.take(message)
 
     def take(self, message: Message) -> None:
         now_ms = self._now_ms()
-        if message.topic == RULES:
-            self.book.take(message)
-        elif message.topic == USAGE:
+        if message.topic == USAGE:
             self.rates.take(usage_document(message.value), now_ms)
         self.picture.take(message, now_ms, live=self.feed.topics[message.topic].caught_up.is_set())
 

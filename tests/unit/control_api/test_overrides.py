@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from global_sync.rule_desk import RuleDesk
+from global_sync.rule_desk import END_AGAIN_MOST_MS, END_AGAIN_MS, EndsProposed, RuleDesk
 from global_sync.transport.memory import MemoryHub
 from tests.unit.control_api.conftest import Serving
 from tests.unit.control_api.fake_leader import FakeLeader
@@ -173,3 +173,18 @@ async def test_the_leader_takes_out_what_is_over_and_the_history_says_so(serving
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def test_an_end_that_is_refused_is_proposed_ever_more_seldom_until_the_set_changes() -> None:
+    proposed = EndsProposed()
+    moments = range(0, 40 * END_AGAIN_MS, END_AGAIN_MS // 5)
+    due = [now_ms // END_AGAIN_MS for now_ms in moments if proposed.is_due("d", 7, now_ms)]
+    assert due == [0, 1, 3, 7, 15, 31]
+    assert proposed.is_due("d", 8, 40 * END_AGAIN_MS)  # changed: it may be allowed now
+    assert proposed.is_due("other", 1, 0)
+    late = 0
+    for _ in range(30):
+        late += 2 * END_AGAIN_MOST_MS
+        assert proposed.is_due("d", 8, late)
+    assert not proposed.is_due("d", 8, late + END_AGAIN_MOST_MS - 1)
+    assert proposed.is_due("d", 8, late + END_AGAIN_MOST_MS)

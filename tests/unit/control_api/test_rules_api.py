@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from global_sync.rule_states import DomainState, encode_parts
+from global_sync.transport.base import RULES
 from global_sync.transport.memory import MemoryHub
 from regional_limiter.rules.text import Format, read_document
 from services.control_api import requests
@@ -288,3 +290,23 @@ async def test_others_are_answered_while_a_large_set_is_parsed(
         assert (await client.get("/livez")).status_code == 200
         answered.set()
         assert (await large).json()["valid"] is True
+
+
+async def test_a_domain_that_is_not_understood_keeps_no_other_back_and_is_not_taken_for_one_without_rules(
+    serving: Serving, leader: FakeLeader, hub: MemoryHub
+) -> None:
+    newer = DomainState("ahead", {"domain": "ahead", "rules": [{"id": "r", "algorithm": "of 2031"}]}, {}, 1, 1, 9)
+    transport = hub.transport("newer")
+    for key, value in encode_parts(newer, 9):
+        await transport.send(RULES, [value], key=key)
+    async with serving() as client:
+        assert (await client.put("/rules/r", json=RULE)).status_code == 201
+        assert (await client.get("/rules/r")).status_code == 200
+        for answer in (
+            await client.get("/rulesets/ahead"),
+            await client.get("/rules", params={"domain": "ahead"}),
+            await client.put("/rules/r", json=RULE, params={"domain": "ahead"}),
+            await client.put("/rulesets/ahead", json={"rules": []}),
+        ):
+            assert "not understood" in problem(answer, 503)["detail"]
+    assert "ahead" not in leader.book.states()

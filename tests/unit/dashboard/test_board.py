@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -39,7 +40,11 @@ class World:
         self.seen = 0
 
     def tell(self, topic: str, value: bytes) -> None:
-        self.board.take(Message(topic, self.seen, None, value, self.now_ms))
+        message = Message(topic, self.seen, None, value, self.now_ms)
+        if topic == RULES:
+            asyncio.run(self.board.take_rules(message))
+        else:
+            self.board.take(message)
         self.seen += 1
 
     def rules(self, document: dict[str, Any] = DOCUMENT, offset: int = 0) -> None:
