@@ -454,7 +454,11 @@ class ControlApiSettings(Listener):
 
 
 class DashboardSettings(Listener):
+    """``control_api``: where the control API is asked, with the token of whoever looks; unless given, on this
+    machine at the port in ``[control_api]``."""
+
     port: Port
+    control_api: Url | None = None
 
     @property
     def url(self) -> str:

@@ -16,7 +16,7 @@ from services.control_api import examples
 from services.control_api.access import TOKENS_MOST, Role, hash_of
 from services.control_api.changing import Limit, proposed, unread_history
 from services.control_api.documented import CHANGING, READING, answer, answers, body
-from services.control_api.guard import require
+from services.control_api.guard import require, who
 from services.control_api.knowledge import Hub
 from services.control_api.requests import read_mapping
 from services.errors import problem_response
@@ -28,6 +28,7 @@ _Domain = Annotated[str, msgspec.Meta(pattern=r"^(\*|[a-z0-9._-]{1,64})$")]
 
 _MADE = {**examples.SHOWN_TOKEN, "token": "apt_bm90LWEtdG9rZW4tYnV0LWFuLWV4YW1wbGUtb2Ytb25l"}
 _PAGE = {"tokens": [examples.SHOWN_TOKEN], "next": None}
+_ME = {"name": "ann", "role": "operator", "domains": ["default"], "named": True}
 _REVOKED = {"id": "9f86d081884c7d65", "revoked": True}
 
 
@@ -44,6 +45,21 @@ class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
 
 def access_router(hub: Hub) -> APIRouter:
     router = APIRouter(tags=["access"])
+
+    @router.get(
+        "/v1/me",
+        summary="Who asks, and what they may",
+        responses=answers({200: answer("`named` false: nobody asked who it is", _ME)}, *READING),
+    )
+    async def me(request: Request) -> Response:
+        principal = who(request)
+        said = {
+            "name": principal.name,
+            "role": principal.role.value,
+            "domains": sorted(principal.domains),
+            "named": principal.is_named,
+        }
+        return JSONResponse(said, headers={"Cache-Control": "no-store"})
 
     @router.post(
         "/tokens",

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from global_sync.transport.base import Transport
 from services.dashboard.board import Board
 from services.dashboard.metrics import board_metrics
+from services.dashboard.proxy import ControlProxy
 from services.dashboard.stream import Broadcaster, Subscriber, TooManySubscribers
 from services.errors import install_problem_handlers, problem_response
 from services.probes import Probes
@@ -34,7 +35,10 @@ LOOK_EVERY_S = 2.0
 COOKIE = "apportion_dashboard"
 OPEN_PATHS = ("/livez", "/readyz")
 SECURITY_HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; form-action 'none';"
+    " frame-ancestors 'none'; base-uri 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
@@ -46,6 +50,7 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
     probes = Probes(settings.regions, calls=settings.calls)
     board = Board(transport, settings, probes.last, mode)
     broadcaster = Broadcaster(board.tick, board.hello)
+    control = ControlProxy(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -61,6 +66,7 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
             broadcaster.close()
             for task in tasks:
                 await ended(task)
+            await control.close()
             await probes.close()
             await transport.close()
 
@@ -71,6 +77,7 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
         app.middleware("http")(_token_guard(settings.dashboard.token.get_secret_value()))
     app.add_middleware(_Headers)
     _add_routes(app, board, broadcaster)
+    app.include_router(control.router())
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app
 

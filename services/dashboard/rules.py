@@ -6,14 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from regional_limiter.model.rule import Distribution, Rule, Scope
+from regional_limiter.model.rule import CalendarUnit, Distribution, Rule, Scope
 from regional_limiter.rules import limit_in_words
 from services.accepted_rules import Book
+
+_CALENDAR_S = {
+    CalendarUnit.HOUR: 3_600,
+    CalendarUnit.DAY: 86_400,
+    CalendarUnit.WEEK: 604_800,
+    CalendarUnit.MONTH: 2_592_000,
+    CalendarUnit.YEAR: 31_536_000,
+}
+"""A month of thirty days and a year of 365 are near enough for a look."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleShown:
-    """``name``: ``domain/id``; ``rate_per_s``: the refill, None for windows."""
+    """``name``: ``domain/id``; ``rate_per_s``: the refill, None for windows; ``even_per_s``: what can pass a second
+    for ever, of windows their limit by their length, None where there is none; ``window_s``: that length."""
 
     name: str
     domain: str
@@ -21,8 +31,11 @@ class RuleShown:
     description: str
     limit: str
     rate_per_s: float | None
+    even_per_s: float | None
+    window_s: float | None
     is_global: bool
     adaptive: bool
+    mode: str
     bases: Mapping[str, int]
     version: int
 
@@ -34,6 +47,9 @@ class RuleShown:
             "description": self.description,
             "limit": self.limit,
             "rate_per_s": self.rate_per_s,
+            "even_per_s": self.even_per_s,
+            "window_s": self.window_s,
+            "mode": self.mode,
             "scope": "global" if self.is_global else "region",
             "distribution": "adaptive" if self.adaptive else "static",
             "bases": dict(self.bases),
@@ -57,13 +73,33 @@ def rules_shown(book: Book) -> list[RuleShown]:
                     description=rule.description,
                     limit=limit_words(rule),
                     rate_per_s=per_s,
+                    even_per_s=even_rate(rule),
+                    window_s=window_s(rule),
                     is_global=is_global,
                     adaptive=is_global and rule.distribution is Distribution.ADAPTIVE,
+                    mode=rule.mode.value,
                     bases=known.rule_set.bases,
                     version=known.rule_versions.get(rule.id, known.version),
                 )
             )
     return shown
+
+
+def even_rate(rule: Rule) -> float | None:
+    """Cost per second that can pass for ever; None for concurrency and for what is unlimited."""
+    if rule.unlimited or rule.capacity == 0:
+        return None
+    if rule.refill is not None:
+        return rule.refill.tokens * 1000 / rule.refill.period_ms
+    length_s = window_s(rule)
+    return rule.capacity / length_s if length_s else None
+
+
+def window_s(rule: Rule) -> float | None:
+    """The length of a window's limit; None for what is none."""
+    if rule.calendar is not None:
+        return _CALENDAR_S[rule.calendar.unit]
+    return rule.window_ms / 1000 if rule.window_ms else None
 
 
 def limit_words(rule: Rule) -> str:

@@ -17,7 +17,9 @@ PATIENCE_MS = 15_000
 
 
 @contextmanager
-def page_of(browser: Browser, served: Served, *, width: int = 1280, scheme: Any = "light") -> Iterator[Page]:
+def page_of(
+    browser: Browser, served: Served, name: str = "overview", *, width: int = 1280, scheme: Any = "light"
+) -> Iterator[Page]:
     """A page that must not log an error, nor ask another host for anything."""
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
@@ -25,15 +27,16 @@ def page_of(browser: Browser, served: Served, *, width: int = 1280, scheme: Any 
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("request", lambda request: errors.append(request.url) if served.url not in request.url else None)
-    page.goto(served.url)
-    expect(page.locator(".region")).to_have_count(3, timeout=PATIENCE_MS)
+    page.goto(f"{served.url}/#/{name}")
+    expect(page.locator(".live.on")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.locator("h1")).to_have_count(1, timeout=PATIENCE_MS)
     yield page
     context.close()
     assert errors == []
 
 
 def test_shares_of_all_regions_are_shown_as_numbers_and_as_a_chart(browser: Browser, served: Served) -> None:
-    with page_of(browser, served) as page:
+    with page_of(browser, served, "quota") as page:
         card = page.locator(".rule", has_text="api-global")
         expect(card.locator("canvas")).to_have_count(2, timeout=PATIENCE_MS)
         shares = card.locator("table").first
@@ -55,7 +58,7 @@ PAINTED = """wanted => {
 
 
 def test_rates_come_from_what_the_regions_counted(browser: Browser, served: Served) -> None:
-    with page_of(browser, served) as page:
+    with page_of(browser, served, "quota") as page:
         card = page.locator(".rule", has_text="api-global")
         offered = card.locator(".facts div", has_text="offered").locator("dd")
         expect(offered).to_contain_text("/s", timeout=PATIENCE_MS)
@@ -63,6 +66,11 @@ def test_rates_come_from_what_the_regions_counted(browser: Browser, served: Serv
             "text => !['–', '0/s'].includes(text())".replace("text()", TEXT), timeout=PATIENCE_MS
         )
         assert 100 < int(offered.inner_text().removesuffix("/s")) < 200
+
+
+def test_a_region_is_shown_with_its_parts(browser: Browser, served: Served) -> None:
+    with page_of(browser, served) as page:
+        expect(page.locator(".region")).to_have_count(3, timeout=PATIENCE_MS)
         region = page.locator(".region", has_text="us-east")
         expect(region).to_contain_text("3 of 3")
         expect(region).to_contain_text("linked")
@@ -72,7 +80,7 @@ TEXT = "[...document.querySelectorAll('.rule .facts dd')][2].textContent"
 
 
 def test_another_key_can_be_picked_with_the_keyboard(browser: Browser, served: Served) -> None:
-    with page_of(browser, served) as page:
+    with page_of(browser, served, "quota") as page:
         picker = page.locator(".rule", has_text="api-global").get_by_label("Key")
         expect(picker.locator("option")).to_have_count(3, timeout=PATIENCE_MS)
         picker.focus()
@@ -126,14 +134,21 @@ def test_a_hashed_key_is_shown_short_and_known_as_such(browser: Browser, served:
         assert said == [["#336dd0a1…", True], ["u:42", False]]
 
 
+SHOWN = {"overview": ".region", "quota": ".rule canvas", "region": ".card dl", "sync": ".card table"}
+"""By page: what stands there when it is drawn."""
+
+
+@pytest.mark.parametrize("name", SHOWN)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_nothing_is_wider_than_the_screen(browser: Browser, served: Served, scheme: str, width: int) -> None:
-    with page_of(browser, served, width=width, scheme=scheme) as page:
-        expect(page.locator(".rule canvas")).to_have_count(2, timeout=PATIENCE_MS)
+def test_nothing_is_wider_than_the_screen(
+    browser: Browser, served: Served, name: str, scheme: str, width: int
+) -> None:
+    with page_of(browser, served, name, width=width, scheme=scheme) as page:
+        expect(page.locator(SHOWN[name]).first).to_be_visible(timeout=PATIENCE_MS)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == (
-            "rgb(245, 246, 248)" if scheme == "light" else "rgb(17, 20, 23)"
+            "rgb(244, 246, 249)" if scheme == "light" else "rgb(14, 18, 22)"
         )
 
 

@@ -3,7 +3,17 @@
 import { html, useEffect, useRef } from './vendor/htm-preact-standalone.module.js';
 
 const HEIGHT = 190;
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// A colour of the style sheet as the theme in force makes it: a canvas understands neither var() nor light-dark().
+const probe = document.createElement('i');
+export function colour(name) {
+  if (!probe.isConnected) {
+    probe.hidden = true;
+    document.body.append(probe);
+  }
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
+}
 export const regionColour = (index) => `var(--region-${(index % 6) + 1})`;
 
 const axisOf = (extra) => ({
@@ -101,12 +111,14 @@ export function Chart({ options, data, name, label, syncName, onCursor }) {
     make();
     const scheme = window.matchMedia('(prefers-color-scheme: dark)');
     scheme.addEventListener('change', make);
+    window.addEventListener('themechange', make);
     const sizes = new ResizeObserver(([entry]) => {
       plot.current.setSize({ width: Math.max(200, entry.contentRect.width), height: HEIGHT });
     });
     sizes.observe(holder.current);
     return () => {
       scheme.removeEventListener('change', make);
+      window.removeEventListener('themechange', make);
       sizes.disconnect();
       plot.current.destroy();
       plot.current = null;

@@ -1,26 +1,42 @@
-// One event stream per tab. Keeps what the page shows: the newest status, the rules, and five minutes of points.
+// One event stream per tab. Keeps what pages show: the newest status, the rules, five minutes of points of what is
+// looked at, and the last minute of each region's rates.
+
+import { averaged, averagedPast, busiest } from './nearness.js';
 
 const KEPT_POINTS = 300;
 const SILENCE_MS = 5000;
 const KEPT_SERIES = 60;
 const STALE_S = 5;
+const KEPT_TRAIL = 60;
 
 export const seriesName = (rule, key) => `${rule}\n${key}`;
 
 export class Feed {
-  constructor(onChange) {
-    this.onChange = onChange;
+  constructor() {
+    this.listeners = new Set();
     this.hello = null;
     this.status = null;
     this.rules = [];
     this.regions = [];
     this.points = {};
+    this.trails = new Map(); // region -> {allowed: [], denied: []}, one a second
+    this.asked = new Map(); // rule -> {key, per_s} of the key that asks for most, averaged
     this.series = new Map(); // rule\nkey -> {t, a, d, s: {region: []}}
     this.loading = new Set();
     this.connected = false;
     this.lastHeardMs = null;
     this.open();
     setInterval(() => this.watch(), 1000);
+  }
+
+  // `listener` is called after every change; the answer ends that.
+  listen(listener) {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  onChange() {
+    for (const listener of this.listeners) listener();
   }
 
   open() {
@@ -56,8 +72,42 @@ export class Feed {
     this.status = frame.status;
     this.regions = frame.status.regions.map((region) => region.name);
     this.points = frame.points;
+    for (const region of frame.status.regions) this.trail(region);
+    if (isHello) this.averagePast(frame.history);
+    else this.average();
     if (!isHello) this.append(frame);
     this.onChange();
+  }
+
+  trail(region) {
+    let kept = this.trails.get(region.name);
+    if (!kept) this.trails.set(region.name, (kept = { allowed: [], denied: [] }));
+    kept.allowed.push(region.allowed_per_s);
+    kept.denied.push(region.denied_per_s);
+    if (kept.allowed.length > KEPT_TRAIL) {
+      kept.allowed.shift();
+      kept.denied.shift();
+    }
+  }
+
+  averagePast(history) {
+    this.asked.clear();
+    for (const rule of this.rules) {
+      const past = history[rule.name];
+      const average = past?.series ? averagedPast(past.key, past.series, rule) : undefined;
+      if (average) this.asked.set(rule.name, average);
+    }
+  }
+
+  average() {
+    const names = new Set();
+    for (const rule of this.rules) {
+      names.add(rule.name);
+      const now = busiest(this.points[rule.name]);
+      const before = this.asked.get(rule.name);
+      if (now !== null || before !== undefined) this.asked.set(rule.name, averaged(before, now, rule));
+    }
+    for (const name of this.asked.keys()) if (!names.has(name)) this.asked.delete(name);
   }
 
   append(frame) {

@@ -107,7 +107,7 @@ async def test_every_address_but_the_open_ones_refuses_who_has_no_role_there(
         for path, methods in paths.items():
             if path in ("/livez", "/readyz", "/metrics", "/rulesets", "/history", "/history/{offset}"):
                 continue  # what belongs to no domain, and lists that show only what one may see
-            if path in ("/v1/status", "/v1/usage"):
+            if path in ("/v1/status", "/v1/usage", "/v1/me"):
                 continue
             rest = {"client_key": "acme", "client_key:path": "acme"}
             address = path.format(
@@ -117,6 +117,17 @@ async def test_every_address_but_the_open_ones_refuses_who_has_no_role_there(
                 params = {"domain": "shop", "from": 1, "to": 1, "client_key": "a", "resource": "b"}
                 answer = await client.request(method, address, json={}, params=params, headers=nowhere)
                 assert answer.status_code == 403, (method, path, answer.text)
+
+
+async def test_who_asks_is_told_who_they_are(serving: Serving, leader: FakeLeader) -> None:
+    async with serving(token=ROOT) as client:
+        mine = bearer((await made(client, name="rea", role="reader", domains=["shop"]))["token"])
+        said = (await client.get("/v1/me", headers=mine)).json()
+        assert said == {"name": "rea", "role": "reader", "domains": ["shop"], "named": True}
+        problem(await client.get("/v1/me"), 401)
+    async with serving() as client:
+        said = (await client.get("/v1/me")).json()
+        assert (said["role"], said["named"]) == ("admin", False)
 
 
 async def test_lists_show_only_what_one_may_see(serving: Serving, leader: FakeLeader) -> None:

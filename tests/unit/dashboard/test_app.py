@@ -40,7 +40,7 @@ async def test_the_page_and_its_parts_come_from_here_alone() -> None:
         assert page.status_code == 200
         assert "https://" not in page.text
         assert page.headers["content-security-policy"].startswith("default-src 'self'")
-        for part in ("app.js", "charts.js", "feed.js", "format.js", "style.css", "icon.svg"):
+        for part in ("app.js", "shell.js", "pages/overview.js", "feed.js", "theme.js", "style.css", "icon.svg"):
             answer = await client.get(f"/static/{part}")
             assert answer.status_code == 200
             assert answer.headers["x-content-type-options"] == "nosniff"
