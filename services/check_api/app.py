@@ -173,6 +173,7 @@ class NodeApp:
         self.rls = RateLimitService(
             limiter,
             self.counts.checked,
+            self.counts.count,
             headers=options.rls_headers,
             tells_metadata=options.rls_metadata,
             missed_domain=self.counts.missed_domain,

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from regional_limiter.model.decision import Answer, Check
+from regional_limiter.store.base import Allowed
 from services.rls.messages import METHOD, SERVICE, BadRequest, Response
 from services.rls.rpc import INTERNAL, INVALID_ARGUMENT, NOT_FOUND, Failed
 from services.rls.service import RateLimitService, failure
@@ -92,12 +94,12 @@ class _ShouldRateLimit:
                 request = read_request(data)
                 check = self._service.plain(request)
                 if check is None:
-                    self._service.should_rate_limit(request, _Answering(self, "", started_s, ended).told)
+                    self._service.should_rate_limit(request, partial(self._told, started_s, ended))
                     return
                 self._keep(data, check)
-            self._service.submit(check, _Answering(self, check.domain, started_s, ended).decided)
+            self._service.submit(check, partial(self._decided, check.domain, started_s, ended))
         except Exception as error:
-            self.fail(error, started_s, ended)
+            self._fail(error, started_s, ended)
 
     def _keep(self, data: bytes, check: Check) -> None:
         if len(data) <= KEPT_BYTES_MOST:
@@ -105,51 +107,34 @@ class _ShouldRateLimit:
                 self._known.clear()
             self._known[data] = check
 
-    def succeed(self, message: bytes, started_s: float, ended: Ended) -> None:
-        self._observer.served(0, perf_counter() - started_s)
-        ended(message)
-
-    def fail(self, error: Exception, started_s: float, ended: Ended) -> None:
-        end = failed(error, self._observer)
-        self._observer.served(end.code, perf_counter() - started_s)
-        ended(end)
-
-    def encoded(self, domain: str, answer: Answer) -> bytes:
-        return self._service.encoded(domain, answer)
-
-
-class _Answering:
-    """A request that is being decided."""
-
-    __slots__ = ("_domain", "_ended", "_method", "_started_s")
-
-    def __init__(self, method: _ShouldRateLimit, domain: str, started_s: float, ended: Ended) -> None:
-        self._method = method
-        self._domain = domain
-        self._started_s = started_s
-        self._ended = ended
-
-    def decided(self, outcome: Answer | Exception) -> None:
+    def _decided(self, domain: str, started_s: float, ended: Ended, outcome: Answer | Allowed | Exception) -> None:
         """Of one check."""
         try:
             if isinstance(outcome, Exception):
                 raise failure(outcome)
-            message = self._method.encoded(self._domain, outcome)
+            message = self._service.encoded(domain, outcome)
         except Exception as error:
-            self._method.fail(error, self._started_s, self._ended)
-        else:
-            self._method.succeed(message, self._started_s, self._ended)
+            self._fail(error, started_s, ended)
+            return
+        self._observer.served(0, perf_counter() - started_s)
+        ended(message)
 
-    def told(self, outcome: Response | Exception) -> None:
+    def _told(self, started_s: float, ended: Ended, outcome: Response | Exception) -> None:
         """Of several."""
         try:
             if isinstance(outcome, Exception):
                 raise outcome
             message = write_response(outcome)
         except Exception as error:
-            self._method.fail(error, self._started_s, self._ended)
-        else:
-            self._method.succeed(message, self._started_s, self._ended)
+            self._fail(error, started_s, ended)
+            return
+        self._observer.served(0, perf_counter() - started_s)
+        ended(message)
+
+    def _fail(self, error: Exception, started_s: float, ended: Ended) -> None:
+        end = failed(error, self._observer)
+        self._observer.served(end.code, perf_counter() - started_s)
+        ended(end)
 
 
 class _Health:

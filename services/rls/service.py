@@ -16,15 +16,18 @@ from functools import lru_cache
 from typing import Final
 
 from regional_limiter import engine
-from regional_limiter.limiter import Done
+from regional_limiter.limiter import DonePlainly
 from regional_limiter.model.decision import COST_MOST, Answer, Check, Reason
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable, StoreUnavailable
 from regional_limiter.model.rule import Algorithm, Rule
-from regional_limiter.plan import is_domain
+from regional_limiter.plan import answer_in_full, is_domain
+from regional_limiter.store.base import Allowed
 from regional_limiter.submitting import settled
 from regional_limiter.together import Asked, Together
-from services.check_api.check_limiter import CheckLimiter
+from services.check_api.check_limiter import CheckLimiter, plainest
+from services.check_api.counts import Series
 from services.check_api.headers import HeaderMode, answer_lines
+from services.rls.allowances import Allowances
 from services.rls.messages import (
     OK,
     OVER_LIMIT,
@@ -59,15 +62,20 @@ class RateLimitService:
         self,
         limiter: CheckLimiter,
         checked: Callable[[str, Answer], None],
+        counted: Callable[[Series], None] = lambda series: None,
         *,
         headers: HeaderMode = HeaderMode.DRAFT_11,
         tells_metadata: bool = False,
         missed_domain: Callable[[], None] = lambda: None,
     ) -> None:
-        """``checked`` counts an answer by its domain, ``missed_domain`` a request for one without rules."""
+        """``checked`` counts an answer by its domain, ``counted`` one that is told shortly, ``missed_domain`` a
+        request for a domain without rules."""
         self._limiter = limiter
+        self._submit = plainest(limiter)
         self._checked = checked
+        self._counted = counted
         self._headers = headers
+        self._allowances = None if tells_metadata else Allowances(headers)
         self._tells_metadata = tells_metadata
         self._missed_domain = missed_domain
 
@@ -111,23 +119,27 @@ class RateLimitService:
             return None
         return _check(domain, descriptor, hits or 1, 0)
 
-    def submit(self, check: Check, done: Done) -> None:
+    def submit(self, check: Check, done: DonePlainly) -> None:
         """Decide what :meth:`plain` made, and leave the telling to the caller.  Raises Failed."""
         if not self._limiter.ready:
             raise NO_RULES
         try:
-            self._limiter.submit(check, done)
+            self._submit(check, done)
         except InvalidCheck as error:
             raise Failed(INVALID_ARGUMENT, str(error)) from None
         except RulesUnavailable:
             raise _unreadable(check.domain) from None
 
-    def encoded(self, domain: str, answer: Answer) -> bytes:
+    def encoded(self, domain: str, answer: Answer | Allowed) -> bytes:
         """The message that tells the answer to one check, which is counted."""
+        if isinstance(answer, Allowed):
+            shortly = self._allowances.told(answer) if self._allowances is not None else None
+            if shortly is not None:
+                self._counted(shortly[0])
+                return shortly[1]
+            answer = answer_in_full(answer)
         self._note(domain, answer)
-        code = OK if answer.allowed else OVER_LIMIT
-        metadata = _metadata(answer) if self._tells_metadata else None
-        return write_one(code, _status(answer), answer_lines(answer, self._headers), metadata)
+        return in_full(answer, self._headers, _metadata(answer) if self._tells_metadata else None)
 
     def _note(self, domain: str, answer: Answer) -> None:
         self._checked(domain, answer)
@@ -205,6 +217,12 @@ class RateLimitService:
         if not lines:
             return ()
         return [tuple(line.split(": ", 1)) for line in lines.decode("ascii")[:-2].split("\r\n")]  # type: ignore[misc]
+
+
+def in_full(answer: Answer, mode: HeaderMode, metadata: dict[str, str | bool | int] | None = None) -> bytes:
+    """The message that tells the answer to one check."""
+    code = OK if answer.allowed else OVER_LIMIT
+    return write_one(code, _status(answer), answer_lines(answer, mode), metadata)
 
 
 _GIVING_BACK: set[asyncio.Task[None]] = set()

@@ -7,7 +7,7 @@ A generated reader takes several times as long, and the one that is published do
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from struct import pack
 
@@ -161,15 +161,15 @@ def _text(data: bytes, value: _Value, field: str) -> str:
 
 def write_response(response: Response) -> bytes:
     """A RateLimitResponse."""
-    parts = [b"\x08", _number_bytes(response.code)]
+    parts = [b"\x08", number_bytes(response.code)]
     for status in response.statuses:
         body = _status(status)
-        parts += (b"\x12", _number_bytes(len(body)), body)
+        parts += (b"\x12", number_bytes(len(body)), body)
     for name, value in response.headers:
-        body = _field(0x0A, name.encode()) + _field(0x12, value.encode())
-        parts += (b"\x1a", _number_bytes(len(body)), body)
+        body = field_bytes(0x0A, name.encode()) + field_bytes(0x12, value.encode())
+        parts += (b"\x1a", number_bytes(len(body)), body)
     if response.metadata is not None:
-        parts.append(_field(0x32, b"".join(_field(0x0A, _member(*item)) for item in response.metadata.items())))
+        parts.append(_metadata(response.metadata))
     return b"".join(parts)
 
 
@@ -178,47 +178,57 @@ def write_one(
 ) -> bytes:
     """The same for one descriptor, with its headers as lines of HTTP (``name: value``, each with its end)."""
     body = _status(status)
-    written = b"\x08%c\x12%b%b" % (code, _number_bytes(len(body)), body)
+    written = b"\x08%c\x12%b%b" % (code, number_bytes(len(body)), body)
     if lines:
         for line in lines[:-2].split(b"\r\n"):
             written += _header(line)
     if metadata is not None:
-        written += _field(0x32, b"".join(_field(0x0A, _member(*item)) for item in metadata.items()))
+        written += _metadata(metadata)
     return written
 
 
 @lru_cache(maxsize=4096)
 def _header(line: bytes) -> bytes:
     name, _, value = line.partition(b": ")
-    return _field(0x1A, _field(0x0A, name) + _field(0x12, value))
+    return header_bytes(name, value)
+
+
+def header_bytes(name: bytes, value: bytes) -> bytes:
+    """A header that a RateLimitResponse asks to add, as its field."""
+    return field_bytes(0x1A, field_bytes(0x0A, name) + field_bytes(0x12, value))
 
 
 def _status(status: Status) -> bytes:
     code, limit, remaining, reset_ms = status
     body = b"\x08%c" % code
     if limit is not None:
-        body += _limit(limit)
+        body += limit_bytes(limit)
     if remaining:
-        body += b"\x18" + _number_bytes(remaining)
+        body += b"\x18" + number_bytes(remaining)
     if limit is not None:
         seconds, milliseconds = divmod(reset_ms, 1000)
-        duration = b"\x08" + _number_bytes(seconds) if seconds else b""
+        duration = b"\x08" + number_bytes(seconds) if seconds else b""
         if milliseconds:
-            duration += b"\x10" + _number_bytes(milliseconds * 1_000_000)
+            duration += b"\x10" + number_bytes(milliseconds * 1_000_000)
         body += b"\x22%c%b" % (len(duration), duration)
     return body
 
 
 @lru_cache(maxsize=4096)
-def _limit(limit: Limit) -> bytes:
+def limit_bytes(limit: Limit) -> bytes:
+    """The limit of a DescriptorStatus, as its field."""
     held = b""
     if limit.requests_per_unit:
-        held += b"\x08" + _number_bytes(limit.requests_per_unit)
+        held += b"\x08" + number_bytes(limit.requests_per_unit)
     if limit.unit:
-        held += b"\x10" + _number_bytes(limit.unit)
+        held += b"\x10" + number_bytes(limit.unit)
     if limit.name:
-        held += _field(0x1A, limit.name.encode())
-    return _field(0x12, held)
+        held += field_bytes(0x1A, limit.name.encode())
+    return field_bytes(0x12, held)
+
+
+def _metadata(metadata: Mapping[str, str | bool | int]) -> bytes:
+    return field_bytes(0x32, b"".join(field_bytes(0x0A, _member(*item)) for item in metadata.items()))
 
 
 def _member(name: str, value: str | bool | int) -> bytes:
@@ -228,20 +238,24 @@ def _member(name: str, value: str | bool | int) -> bytes:
     elif isinstance(value, int):
         held = b"\x11" + pack("<d", value)
     else:
-        held = _field(0x1A, value.encode())
-    return _field(0x0A, name.encode()) + _field(0x12, held)
+        held = field_bytes(0x1A, value.encode())
+    return field_bytes(0x0A, name.encode()) + field_bytes(0x12, held)
 
 
-def _field(tag: int, body: bytes) -> bytes:
+def field_bytes(tag: int, body: bytes) -> bytes:
+    """A field of bytes; ``tag`` below 128, its kind included."""
     length = len(body)
     if length < 0x80:
         return b"%c%c%b" % (tag, length, body)
-    return b"%c%b%b" % (tag, _number_bytes(length), body)
+    return b"%c%b%b" % (tag, number_bytes(length), body)
 
 
-def _number_bytes(value: int) -> bytes:
+def number_bytes(value: int) -> bytes:
+    """A varint."""
     if value < 0x80:
-        return bytes((value,))
+        return b"%c" % value
+    if value < 0x4000:
+        return b"%c%c" % (value & 0x7F | 0x80, value >> 7)
     written = bytearray()
     while value > 0x7F:
         written.append(value & 0x7F | 0x80)

@@ -24,7 +24,7 @@ from regional_limiter.limiter import Limiter
 from regional_limiter.model.decision import Reason, Verdict
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.rules import parse_document
-from regional_limiter.store.base import BucketCall, Decided
+from regional_limiter.store.base import Allowed, BucketCall, Decided, DecidedPlainly
 from services.check_api.app import NodeOptions, create_app
 from services.check_api.rls_observer import RlsObserver
 from services.check_api.server import settle_collector
@@ -56,6 +56,10 @@ class _Store(FakeStore):
 
     def submit(self, prepared: int, done: Decided) -> None:
         done([VERDICT] * prepared)
+
+    def submit_plainly(self, prepared: int, done: DecidedPlainly) -> None:
+        """As the store that asks Redis does."""
+        done(Allowed([VERDICT.remaining] * prepared, [VERDICT.reset_after_ms] * prepared))
 
     def is_crowded(self, prepared: int) -> bool:
         return False

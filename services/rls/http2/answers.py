@@ -38,19 +38,6 @@ from services.rls.http2.streams import Streams, StreamState
 from services.rls.methods import Observer, failed
 
 
-class Answer:
-    """Where the answer to a call goes."""
-
-    __slots__ = ("_answers", "_number")
-
-    def __init__(self, answers: Answers, number: int) -> None:
-        self._answers = answers
-        self._number = number
-
-    def told(self, outcome: bytes | Exception) -> None:
-        self._answers.answered(self._number, outcome)
-
-
 class Answers:
     """Also the Sender of calls of many messages.  Whatever ends a stream ends it here.
 

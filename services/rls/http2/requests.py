@@ -6,9 +6,10 @@ head --> open --END_STREAM--> asked --answered, or reset by either--> gone
 from __future__ import annotations
 
 import hmac
+from functools import partial
 from struct import unpack_from
 
-from services.rls.http2.answers import Answer, Answers
+from services.rls.http2.answers import Answers
 from services.rls.http2.bounds import (
     BLOCK_BYTES_MOST,
     PIECES_MOST,
@@ -126,7 +127,7 @@ class Requests:
         self._received.received += len(data)
         self._received.give_back(len(data))
         self._patience.idle_work = 0
-        method.call(data[5:], Answer(answers, number).told)
+        method.call(data[5:], partial(answers.answered, number))
 
     def _on_head(self, flags: int, number: int, head: Head) -> None:
         state = self._streams.open.get(number)
@@ -228,8 +229,7 @@ class Requests:
             self._answers.fail(state.id, Failed(UNIMPLEMENTED, "one whole message is asked for"))
             return
         assert isinstance(method, Unary)
-        number = state.id
-        method.call(reader.whole[0], Answer(self._answers, number).told)
+        method.call(reader.whole[0], partial(self._answers.answered, state.id))
 
 
 def _unpadded(flags: int, payload: bytes) -> bytes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,19 +10,15 @@ from hypothesis import strategies as st
 
 from regional_limiter import engine
 from regional_limiter.model.decision import Answer, Reason, RuleVerdict, ShareKind, Verdict
-from regional_limiter.plan import Plan, answer_in_full
-from regional_limiter.store.base import Allowed
+from regional_limiter.plan import answer_in_full
 from services.check_api.answers import encode_answer
 from services.check_api.bounded_http import encode_reply
 from services.check_api.headers import HeaderMode, LegacyReset, answer_lines
 from services.check_api.replies import ok
 from services.check_api.templates import _MARKS, TEMPLATES_MOST, Templates
+from tests.unit.check_api.allowances import HASH, NUMBERS, RULES, STEPS, allowed_by
 
 DATE = b"date: Mon, 30 Nov 2026 08:10:04 GMT\r\n"
-HASH = b"\x01\x02\x03\x04\xff\xfe\xfd\xfc"
-
-NUMBERS = st.integers(0, 10**16) | st.sampled_from([0, 1, 999, 1000, 1001, 10**15 - 1, 10**15])
-RULES = st.text(max_size=12) | st.sampled_from(["all", "100%", "%b%d", 'q"\\', "é", str(_MARKS[0].left)])
 REASONS = st.sampled_from(Reason)
 VERDICTS = st.builds(
     Verdict,
@@ -90,39 +84,6 @@ def test_a_rule_that_looks_like_a_mark_has_none() -> None:
 
 def test_a_time_of_day_has_none() -> None:
     assert Templates(HeaderMode.BOTH, LegacyReset.EPOCH).response(told(), DATE) is None
-
-
-LEFT = st.integers(0, 10**9) | NUMBERS
-STEPS = st.lists(
-    st.tuples(
-        RULES,
-        NUMBERS,
-        st.none() | NUMBERS,
-        st.sampled_from([HASH] * 5 + [b""]),
-        st.sampled_from([True] * 9 + [False]),
-        LEFT,
-        LEFT,
-    ),
-    min_size=1,
-    max_size=4,
-)
-
-
-def allowed_by(steps: list[tuple[Any, ...]]) -> Allowed:
-    """What a limiter tells that has asked for these rules."""
-    allowed = Allowed([step[5] for step in steps], [step[6] for step in steps])
-    plan = SimpleNamespace(
-        steps=[
-            SimpleNamespace(
-                rule=SimpleNamespace(domain="d", id=rule, capacity=limit, window_ms=window_ms, headers=headers),
-                key_hash=key_hash,
-            )
-            for rule, limit, window_ms, key_hash, headers, *_ in steps
-        ]
-    )
-    plan.combined = partial(Plan.combined, plan)
-    allowed.asking = SimpleNamespace(plan=plan, told=None)
-    return allowed
 
 
 @given(STEPS, st.sampled_from(HeaderMode))

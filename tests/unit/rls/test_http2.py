@@ -57,6 +57,7 @@ def run(work: Any) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=30))
 @example([("window", 1), ("ask", b"m" * 40, ())])
+@example([("table", 0), ("ask again", 0), ("table", 245), ("table", 245), ("ask", b"", ()), ("ask again", 0)])
 def test_every_call_is_answered_whatever_else_is_said(steps: list[Any]) -> None:
     async def talk() -> None:
         peer = Peer()
@@ -79,7 +80,9 @@ def test_every_call_is_answered_whatever_else_is_said(steps: list[Any]) -> None:
             elif step[0] == "frames":
                 peer.client.update_settings({h2.settings.SettingCodes.MAX_FRAME_SIZE: step[1]})
             elif step[0] == "table":
-                peer.client.encoder.header_table_size = step[1]
+                # Told the same size twice before it has written anything, the package forgets to tell it us.
+                if peer.client.encoder.header_table_size != step[1]:
+                    peer.client.encoder.header_table_size = step[1]
             elif step[0] == "ping":
                 peer.client.ping(b"12345678")
                 pings += 1
