@@ -1,7 +1,7 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services up down status test test-unit test-infra sbom test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench clean
+.PHONY: help setup services up down status test test-unit test-infra sbom test-anger test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench clean
 
 RUN := .venv/bin/python
 ARGS ?=
@@ -51,9 +51,13 @@ test-http2: setup  ## only the HTTP/2 server of gRPC: conformance, fuzzing, clie
 	@$(RUN) -m infra.install h2spec
 	$(RUN) -m pytest tests/unit/rls tests/contract/test_h2spec.py
 
+test-anger: setup  ## only the tests that kill, stop and starve real brokers and servers, and the long ones of these
+	@$(RUN) -m infra.install redis kafka
+	$(RUN) -m pytest --durations 12 -o python_files='test_*.py long_*.py' tests/anger
+
 test-gateways: setup  ## only the tests with real gateways in front
 	@$(RUN) -m infra.install redis nginx haproxy caddy envoy
-	GATEWAYS="nginx haproxy caddy envoy-ext-authz" $(RUN) -m pytest tests/gateways tests/gateways/long_envoy_quota.py
+	GATEWAYS="nginx haproxy caddy envoy-ext-authz" $(RUN) -m pytest -o python_files='test_*.py long_*.py' tests/gateways
 
 test-apis: setup  ## both APIs against their OpenAPI documents, with many more requests than `make test` sends
 	APPORTION_TEST_EXAMPLES=200 $(RUN) -m pytest --timeout 3600 tests/contract/test_apis_as_documented.py

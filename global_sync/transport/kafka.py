@@ -22,7 +22,6 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import IllegalOperation, IncompatibleBrokerVersion, KafkaError, OffsetOutOfRangeError
-from tenacity import AsyncRetrying, retry_if_exception_type, wait_fixed
 
 from global_sync.transport.base import (
     IN_FLIGHT,
@@ -103,7 +102,9 @@ class _Kept(Generic[Client]):
     ``connect`` makes one attempt and leaves nothing behind when it fails; ``stop`` ends a client.
     """
 
-    def __init__(self, connect: Callable[[], Awaitable[Client]], stop: Callable[[Client], Awaitable[None]]) -> None:
+    def __init__(
+        self, connect: Callable[[], Awaitable[Client]], stop: Callable[[Client], Coroutine[Any, Any, None]]
+    ) -> None:
         self._connect = connect
         self._stop = stop
         self._client: Client | None = None
@@ -127,48 +128,51 @@ class _Kept(Generic[Client]):
             raise TransportUnavailable("closed")
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect_until_it_works())
+            self._connecting.add_done_callback(_heed)
         try:
-            client = await asyncio.shield(self._connecting)
+            return await asyncio.shield(self._connecting)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self.closed and task is not None and not task.cancelling():
                 raise TransportUnavailable("closed") from None  # the attempts were ended, not our caller
             raise
-        except TransportUnavailable:
-            self._connecting = None  # nothing to wait for; who asks again makes another attempt
-            raise
-        if self._connecting is not None and self._connecting.done():
-            self._client, self._connecting = client, None
-        return client
 
     async def _connect_until_it_works(self) -> Client:
-        retrying = AsyncRetrying(wait=wait_fixed(_BACKOFF_S), retry=retry_if_exception_type(_CLIENT_ERRORS))
-        async for attempt in retrying:
-            with attempt:
-                return await self._connect()
-        raise AssertionError("the attempts do not end")
+        try:
+            while not self._closed:
+                try:
+                    client = await self._connect()
+                except _CLIENT_ERRORS:
+                    await asyncio.sleep(_BACKOFF_S)
+                    continue
+                if not self.closed:
+                    self._client = client
+                    return client
+                # aiokafka (and asyncio.wait_for before Python 3.12) may swallow a cancellation.
+                await self._stop(client)
+            raise TransportUnavailable("closed")
+        finally:
+            self._connecting = None  # after an error there is nothing to wait for; who asks again tries again
 
     def drop(self, client: Client) -> None:
         """Give up ``client`` (unless another has taken its place), without waiting for its end."""
         if self._client is client:
             self._client = None
-        task = asyncio.create_task(_bounded(self._stop(client)))
+        task = asyncio.create_task(self._stop(client))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Ends within a second or two, whatever state the client is in."""
+        """Ends within some seconds, whatever state the client is in."""
         self._closed = True
-        connecting, self._connecting = self._connecting, None
+        connecting = self._connecting
         if connecting is not None:
-            if connecting.done() and not connecting.cancelled() and connecting.exception() is None:
-                self._client = self._client or connecting.result()
             connecting.cancel()
             await asyncio.wait({connecting}, timeout=_STOP_S)
         if self._client is not None:
             self.drop(self._client)
         if self._ending:
-            await asyncio.wait(set(self._ending), timeout=_STOP_S + 0.5)
+            await asyncio.wait(set(self._ending), timeout=3 * _STOP_S + 0.5)
 
 
 def _heed(future: asyncio.Future[Any]) -> None:
@@ -177,19 +181,48 @@ def _heed(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
-async def _bounded(ending: Awaitable[None]) -> None:
+async def _bounded(ending: Coroutine[Any, Any, None]) -> None:
+    """Wait for an end, but not for ever.  In a task of its own: aiokafka swallows cancellations while it ends."""
+    task = asyncio.create_task(ending)
+    task.add_done_callback(_heed)
     try:
-        await asyncio.wait_for(ending, _STOP_S)
-    except _CLIENT_ERRORS as error:
+        await asyncio.wait({task}, timeout=_STOP_S)
+    finally:
+        task.cancel()
+    if task.done() and not task.cancelled() and (error := task.exception()) is not None:
         _log.debug("a client did not stop cleanly: %r", error)
 
 
-async def _started(client: Any, stop: Callable[[], Awaitable[None]]) -> None:
-    """Start an aiokafka client, or end what was begun of it."""
+async def _end(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
+    """End a client and all that it runs, within some seconds.
+
+    Its own stop waits for what is under way; given up before that, it leaves behind what sends or reads, and what
+    keeps connections open and opens them again: for ever, with every client that is given up.  Who waits for it may
+    be cancelled; it goes on.
+    """
+    task = asyncio.create_task(_end_all(client))
+    _ends_under_way.add(task)
+    task.add_done_callback(_ends_under_way.discard)
+    await asyncio.shield(task)
+
+
+_ends_under_way: set[asyncio.Task[None]] = set()
+
+
+async def _end_all(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
+    await _bounded(client.stop())
+    at_work = client._sender if isinstance(client, AIOKafkaProducer) else client._fetcher
+    if at_work is not None:
+        await _bounded(at_work.close())
+    await _bounded((client.client if isinstance(client, AIOKafkaProducer) else client._client).close())
+
+
+async def _started(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
+    """Start a client, or end what was begun of it."""
     try:
         await client.start()
     except BaseException:
-        await _bounded(stop())
+        await _end(client)
         raise
 
 
@@ -241,7 +274,7 @@ class KafkaTransport:
         lanes = [(topic, number) for number in range(IN_FLIGHT.get(topic, 1))]
         lane = next((one for one in lanes if one not in self._turns or not self._turns[one].locked()), lanes[0])
         if lane not in self._producers:
-            self._producers[lane] = _Kept(lambda: self._connect_producer(topic), _stop_client)
+            self._producers[lane] = _Kept(lambda: self._connect_producer(topic), _end)
         return self._producers[lane], self._turns.setdefault(lane, asyncio.Lock())
 
     async def _append(
@@ -308,12 +341,12 @@ class KafkaTransport:
             linger_ms=0,
             max_batch_size=_BATCH_BYTES,
         )
-        await _started(producer, producer.stop)
+        await _started(producer)
         try:
             async with asyncio.timeout(self._options.request_timeout_ms / 1000):
                 await producer.partitions_for(topic)
         except BaseException:
-            await _bounded(producer.stop())
+            await _end(producer)
             raise
         return producer
 
@@ -327,7 +360,7 @@ class KafkaTransport:
             fetch_max_wait_ms=self._options.fetch_wait_ms,
             max_partition_fetch_bytes=2 * 1024 * 1024,
         )
-        await _started(consumer, consumer.stop)
+        await _started(consumer)
         return consumer
 
     async def _ensure_topics(self) -> None:
@@ -349,7 +382,7 @@ class KafkaTransport:
                 await admin.start()
                 await work(admin)
         finally:
-            await _bounded(admin.close())
+            await _bounded(admin._client.close())  # its own close does nothing before it has started
 
 
 async def create_missing(admin: AIOKafkaAdminClient, options: KafkaOptions) -> list[str]:
@@ -396,10 +429,6 @@ async def _refuse_log_not_kept(admin: AIOKafkaAdminClient) -> None:
                     )
 
 
-async def _stop_client(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
-    await client.stop()
-
-
 class _KafkaReader:
     """One partition from ``next_offset`` on, over as many consumers as it takes."""
 
@@ -408,7 +437,7 @@ class _KafkaReader:
         self._transport = transport
         self._options = options
         self._partition = TopicPartition(topic, 0)
-        self._kept: _Kept[AIOKafkaConsumer] = _Kept(self._connect, _stop_client)
+        self._kept: _Kept[AIOKafkaConsumer] = _Kept(self._connect, _end)
         self._placed = False
         self._silent_s = 0.0
         self._heard: tuple[int, int | None] = (0, None)
