@@ -24,6 +24,7 @@ PUT_RULE, DELETE_RULE, PUT_SET, UNREADABLE = "put_rule", "delete_rule", "put_set
 PUT_OVERRIDE, DELETE_OVERRIDE, END_OVERRIDES = "put_override", "delete_override", "end_overrides"
 PUT_SUBJECTS, DELETE_SUBJECTS = "put_subjects", "delete_subjects"
 PUT_TOKEN, REVOKE_TOKEN = "put_token", "revoke_token"
+PUT_REGIONS, REGION_DESTROYED = "put_regions", "region_destroyed"
 
 _NEEDS: Mapping[str, tuple[str, ...]] = {
     PUT_RULE: ("domain", "rule_id", "rule"),
@@ -36,18 +37,22 @@ _NEEDS: Mapping[str, tuple[str, ...]] = {
     DELETE_SUBJECTS: ("domain", "subjects"),
     PUT_TOKEN: ("token",),
     REVOKE_TOKEN: ("token",),
+    PUT_REGIONS: ("domain", "regions"),
+    REGION_DESTROYED: ("region",),
 }
 """The fields that a change of each kind must have."""
 
 ACCESS_KINDS = (PUT_TOKEN, REVOKE_TOKEN)
 """Changes of who may: they belong to no domain, and nodes never see them."""
+DOMAINLESS_KINDS = (*ACCESS_KINDS, REGION_DESTROYED)
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody wants.
 
     ``made_from``: the version of the rule (or set) that it was made from; 0: must not exist; None: whatever is
-    there.  ``regions``: weights for a domain that has no set yet.  ``restores``: the version that a ``put_set``
+    there.  ``regions``: weights of a domain: those to come (``put_regions``), or for one that has no set yet.
+    ``region``: the one that is destroyed (``region_destroyed``).  ``restores``: the version that a ``put_set``
     goes back to.  ``ended_by_ms``: of ``end_overrides``, which end those that end by then.  ``author``: who;
     ``origin``: from where; ``reason``: why.
     """
@@ -64,6 +69,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     token: dict[str, Any] | None = None
     ended_by_ms: int | None = None
     regions: dict[str, int] | None = None
+    region: str | None = None
     restores: int | None = None
     made_from: int | None = None
     author: str = ""
@@ -164,6 +170,8 @@ def changed_document(known: Mapping[str, Any] | None, change: Change) -> dict[st
             document["regions"] = change.regions
     else:
         document = dict(known)
+    if change.kind == PUT_REGIONS:
+        return _with_regions(known, change)
     if change.kind == PUT_RULE:
         return with_rule(document, change.rule_id or "", change.rule)
     if change.kind == DELETE_RULE:
@@ -173,6 +181,12 @@ def changed_document(known: Mapping[str, Any] | None, change: Change) -> dict[st
     if change.kind in (PUT_SUBJECTS, DELETE_SUBJECTS):
         return _with_subjects(document, change.subjects or [], put=change.kind == PUT_SUBJECTS)
     return _with_override(document, change.override or {}, put=change.kind == PUT_OVERRIDE)
+
+
+def _with_regions(known: Mapping[str, Any] | None, change: Change) -> dict[str, Any]:
+    if known is None:
+        raise ChangeRefused([Fault("domain", f"there are no rules of {change.domain}")])
+    return {**known, "regions": change.regions}
 
 
 def _without_rule(document: dict[str, Any], rule_id: str) -> dict[str, Any]:

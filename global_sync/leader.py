@@ -38,6 +38,9 @@ from regional_limiter.model.share import ProtocolTimes
 
 POLICY_INTERVAL_S = 0.03
 POLICY_GAP_S = 0.003
+END_REGION_S = 2.0
+"""For so long a word that a region is destroyed is waited for, until it has been read back."""
+END_REGION_EVERY_S = 0.05
 SIGNS_A_BEAT = 3
 """The leader appends BEATs so many times in the period that its policy counts in: its silence is known sooner."""
 SILENCE_US = 900_000
@@ -85,7 +88,7 @@ class Leader:
         self.candidate = new_id(8)
         self.side = LeaderSide(self.candidate, (), times)
         self.policy = LeaderPolicy(times)
-        self.desk = RuleDesk(transport)
+        self.desk = RuleDesk(transport, self._end_region)
         self.heard_us = now_us()
         self.takeovers = 0
         self.appended = 0
@@ -281,6 +284,8 @@ class Leader:
         version, bases = self.desk.configuration()
         self._append(self.side.configure(self._now_us(), version, bases))
         self._append(self.side.done(self._now_us()))
+        for region in self.side.gone_unread():
+            self._append(self.side.gone(self._now_us(), region))
         due = self._snapshot_is_due()
         if due:
             self._changes, self._snapshot_us = 0, self._now_us()
@@ -297,6 +302,26 @@ class Leader:
 
     async def _desk_loop(self) -> None:
         await self.desk.run()
+
+    async def _end_region(self, region: str) -> str | None:
+        """An operator says that ``region`` is destroyed.  Why it cannot be; None once it is in the log."""
+        for _ in range(round(END_REGION_S / END_REGION_EVERY_S)):
+            side, now_us = self.side, self._now_us()
+            if not side.active:
+                return "there is another leader now: say it again"
+            if side.is_gone(region):
+                log.warning("a region was said to be destroyed", region=region)
+                return None
+            if region not in side.regions | set(side.gone_unread()):
+                return f"no region is called {region}"
+            if left_us := side.session_left_us(region, now_us):
+                return (
+                    f"{region} lives, or did lately: its session may go on for {left_us / 1e6:.0f} s, and is "
+                    "renewed while it is heard of"
+                )
+            self._append(side.gone(now_us, region))  # nothing while a snapshot is being written
+            await asyncio.sleep(END_REGION_EVERY_S)
+        return "it has not been read back from the log in time; it may still be: look, and say it again"
 
     # ---- writing
 
@@ -353,4 +378,5 @@ class Leader:
             "other_times": self.other_times,
             "history_is_whole": self._history_is_whole,
             "waiting_for_bases": self.side.waiting_for_bases() if self.side.active else {},
+            "heard_of_gone": sorted(self.side.heard_of_gone),
         }

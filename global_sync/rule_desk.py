@@ -9,15 +9,23 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 
 import structlog
 
-from global_sync.changes import END_OVERRIDES, Proposal, decode_proposal, encode_history, encode_proposal
+from global_sync.changes import (
+    END_OVERRIDES,
+    REGION_DESTROYED,
+    Proposal,
+    decode_proposal,
+    encode_history,
+    encode_proposal,
+)
 from global_sync.rule_states import RulesFold
 from global_sync.rulebook import Outcome, Rulebook, encode_state
 from global_sync.transport.base import HISTORY, PROPOSALS, RULES, Message, RecordsMissed, Transport
+from regional_limiter.model.errors import Fault
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +36,8 @@ lost, or refused for what the set does not allow any more."""
 END_AGAIN_MOST_MS = 3_600_000
 
 Configuration = tuple[int, Mapping[str, Mapping[str, int]]]
+EndRegion = Callable[[str], Awaitable[str | None]]
+"""Ends a region for good by the leader's word; why not, or None once that word is in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +78,10 @@ class RuleDesk:
     must not wait for them.
     """
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, end_region: EndRegion) -> None:
         self._transport = transport
+        self._end_region = end_region
+        self._said_before = 0
         self._book = Rulebook()
         self._epoch = 0
         self._leading = asyncio.Event()
@@ -99,6 +111,7 @@ class RuleDesk:
         self._configuration = self._book.configuration()
         rules = await self._transport.reader(RULES, fold.next_message)
         proposals = await self._transport.reader(PROPOSALS, "earliest")
+        self._said_before = await proposals.end_offset()
         self._restored = True
         log.info("rules restored", epoch=epoch, next_proposal=self._book.next_offset)
         try:
@@ -131,6 +144,8 @@ class RuleDesk:
 
     async def _decide(self, message: Message, epoch: int) -> None:
         outcome = await asyncio.to_thread(self._decided, message)
+        if outcome.accepted and outcome.proposal.kind == REGION_DESTROYED:
+            outcome = await self._ended(outcome)
         self._configuration = self._book.configuration()
         # History first: should this leader end in between, the next one decides the same again and writes both.
         await self._write_history(outcome, epoch)
@@ -143,6 +158,16 @@ class RuleDesk:
 
     def _decided(self, message: Message) -> Outcome:
         return self._book.decide(decode_proposal(message.value), message.offset)
+
+    async def _ended(self, outcome: Outcome) -> Outcome:
+        """Whether a region may be said to be destroyed depends on when that is said.
+
+        What was said to an earlier leader may have been refused then, and must not come true by a takeover.
+        """
+        problem: str | None = "was said before this leader led: say it again"
+        if outcome.offset >= self._said_before:
+            problem = await self._end_region(outcome.proposal.region or "")
+        return outcome if problem is None else replace(outcome, accepted=False, faults=(Fault("region", problem),))
 
     async def _write_state(self, domain: str, epoch: int) -> None:
         for key, value in await asyncio.to_thread(encode_state, self._book, domain, epoch):

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from global_sync.changes import (
-    ACCESS_KINDS,
     DELETE_RULE,
+    DOMAINLESS_KINDS,
     FAULTS_TOLD_MOST,
     PUT_RULE,
     PUT_SET,
@@ -113,7 +113,7 @@ class Rulebook:
         known = self._states.get(proposal.domain)
         try:
             check_form(proposal)
-            if proposal.kind not in ACCESS_KINDS:
+            if proposal.kind not in DOMAINLESS_KINDS:
                 proposal = self._with_regions(proposal, known)
                 document = self._changed(proposal, known)
                 self._accept(proposal.domain, document, known, offset + 1)

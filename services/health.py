@@ -18,7 +18,8 @@ CUT_MS = 6_000
 NODE_ALIVE_MS = 5_000
 BEATS_LATE = 4
 
-Link = Literal["linked", "silent", "cut", "unknown"]
+Link = Literal["linked", "silent", "cut", "gone", "unknown"]
+"""``gone``: said to be destroyed."""
 Level = Literal["warn", "bad"]
 TimeOfDay = Callable[[int], str]
 """Shows a wall-clock time in ms."""
@@ -176,12 +177,13 @@ class LeaderSeen:
     """``beat_age_ms``: since the last BEAT was read here; None when none was ever read.
 
     ``waiting_for``: domain -> regions (with the base that the leader still reckons with) that hold a change of
-    bases back, as the leader says.
+    bases back, as the leader says.  ``heard_of_gone``: regions said to be destroyed that report all the same.
     """
 
     epoch: int | None
     beat_age_ms: int | None
     waiting_for: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    heard_of_gone: Sequence[str] = ()
 
 
 def sentences(
@@ -198,8 +200,10 @@ def sentences(
         text = f"Kafka does not answer here {since}; what is shown of the regions may be old."
         said = [Sentence("bad", text, at)]
         return said + [one for health in regions for one in _store_sentences(health)]
-    said = [*_leader_sentences(regions, leader, times, now_ms), *_bases_sentences(leader)]
+    said = [*_leader_sentences(regions, leader, times, now_ms), *_bases_sentences(leader), *_gone_sentences(leader)]
     for health in regions:
+        if health.link == "gone":
+            continue
         said += _link_sentences(health)
         if not _is_late(leader, times):
             said += _session_sentences(health, now_ms)
@@ -255,6 +259,15 @@ def _bases_sentences(leader: LeaderSeen) -> Iterator[Sentence]:
             )
             text = f"The new bases of domain {domain} wait until {held} has left its old base."
             yield Sentence("warn", _plain(text))
+
+
+def _gone_sentences(leader: LeaderSeen) -> Iterator[Sentence]:
+    for region in leader.heard_of_gone:
+        text = (
+            f"{region} was said to be destroyed and is heard of all the same: it has no part in any global limit. "
+            "End it, and start it anew under another name."
+        )
+        yield Sentence("bad", _plain(text))
 
 
 def _link_sentences(health: RegionHealth) -> list[Sentence]:

@@ -14,6 +14,7 @@ from global_sync import codec
 from global_sync.transport.base import LOG, USAGE, Message
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
+from services.bases_seen import BasesSeen
 from services.granted import Granted
 from services.health import CUT_MS, Heard, LeaderSeen, RegionHealth, RegionProbe, Sentence, region_health, sentences
 from services.share_history import Entry, ShareHistory
@@ -34,6 +35,7 @@ class Picture:
         self._since_ms: int | None = None
         self._granted = Granted()
         self._history = ShareHistory()
+        self.bases = BasesSeen()
         self._lag_ms: int | None = None
 
     def take(self, message: Message, now_ms: int, *, live: bool = True) -> None:
@@ -57,22 +59,36 @@ class Picture:
         for record in codec.decode_records(message.value):
             self._granted.take(record, heard_ms)
             self._history.take(record, heard_ms)
+            self.bases.take(record)
         self._lag_ms = max(0, now_ms - message.timestamp_ms)
 
     # ---- regions and leader
 
     def health(self, probes: Mapping[str, RegionProbe], now_ms: int) -> list[RegionHealth]:
-        """Every region that is configured or was heard of."""
+        """Every region that is configured, or was heard of and has not been taken out or said to be destroyed."""
         heard = {region: Heard(usage, max(0, now_ms - at_ms)) for region, (usage, at_ms) in self._usage.items()}
         names = [*self._configured, *(name for name in sorted(heard) if name not in self._configured)]
         self._since_ms = min(now_ms, self._since_ms or now_ms)
         watched_ms = now_ms - self._since_ms
-        return [region_health(name, heard.get(name), probes.get(name), now_ms, watched_ms) for name in names]
+        found = [region_health(name, heard.get(name), probes.get(name), now_ms, watched_ms) for name in names]
+        for health in found:
+            if health.name in self.bases.gone:
+                health.link = "gone"
+        return [health for health in found if health.name in self._configured or not self._has_left(health)]
 
-    def leader(self, now_ms: int, waiting_for: Mapping[str, Mapping[str, int]] | None = None) -> LeaderSeen:
+    def _has_left(self, health: RegionHealth) -> bool:
+        """Whether nothing is to be expected of it any more: it is silent, and has no base."""
+        return health.link in ("cut", "gone") and self.bases.version > 0 and not self.bases.base_of(health.name)
+
+    def leader(
+        self,
+        now_ms: int,
+        waiting_for: Mapping[str, Mapping[str, int]] | None = None,
+        heard_of_gone: Sequence[str] | None = None,
+    ) -> LeaderSeen:
         beat_ms = self._granted.beat_ms
         age_ms = None if beat_ms is None else max(0, now_ms - beat_ms)
-        return LeaderSeen(self._granted.epoch or None, age_ms, waiting_for or {})
+        return LeaderSeen(self._granted.epoch or None, age_ms, waiting_for or {}, tuple(heard_of_gone or ()))
 
     def leader_shown(self, probes: Mapping[str, RegionProbe], now_ms: int) -> dict[str, Any]:
         seen = self.leader(now_ms)
@@ -98,10 +114,9 @@ class Picture:
         leading = [
             probe.leader for probe in (probes or {}).values() if probe.leader and probe.leader.get("leading")
         ]
-        waiting_for = leading[0].get("waiting_for_bases") if len(leading) == 1 else None
-        return sentences(
-            regions, self.leader(now_ms, waiting_for), kafka_silent_ms, newest_rules, self._times, now_ms
-        )
+        told = leading[0] if len(leading) == 1 else {}
+        leader = self.leader(now_ms, told.get("waiting_for_bases"), told.get("heard_of_gone"))
+        return sentences(regions, leader, kafka_silent_ms, newest_rules, self._times, now_ms)
 
     # ---- shares
 

@@ -126,6 +126,19 @@ class LeaderState:
         known = frozenset(self._known_regions | self._ledger.current.keys()) | frozenset(configured)
         return known - self._ledger.gone
 
+    def is_gone(self, region: str) -> bool:
+        """It was said to be destroyed, and that has been read back."""
+        return region in self._fold.gone
+
+    def gone_unread(self) -> list[str]:
+        """Regions of which that has been said, and not been read back yet."""
+        return sorted(self._ledger.gone - self._fold.gone)
+
+    def session_left_us(self, region: str, now_us: int) -> int:
+        """Microseconds for which the region's current session may live (0: it is over)."""
+        session = self._ledger.sessions.get((region, self._ledger.current.get(region, 0)))
+        return max(0, session.end_us - now_us) if session is not None else 0
+
     @property
     def config_version(self) -> int:
         return self._ledger.version

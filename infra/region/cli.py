@@ -18,15 +18,18 @@ from infra.region.redis_cluster import OwnCluster
 from infra.region.region import Region
 from infra.region.systemd import SystemdRegion
 from infra.words import words
+from services.cli.regions import register_regions
 from services.settings import InvalidSettings
 
 app = typer.Typer(
-    help="Deploy, look at, drain and stop one region.",
+    help="Deploy one region from its file; its life among the others: join, leave, reweight, rename, destroyed.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+register_regions(app)
 
 Config = Annotated[
     Path, typer.Option("--config", "-c", help="The region's TOML file.", exists=True, dir_okay=False)

@@ -25,7 +25,12 @@ CELL_LEAST = 12
 NAMES_LEAST = 20
 HASH_SHOWN = 9
 EMBEDDED = "EMBEDDED: all regions in one process, in memory; for trying things out, not for production"
-LINKS = {"linked": "[green]linked[/]", "silent": "[yellow]silent[/]", "cut": "[red]cut off[/]"}
+LINKS = {
+    "linked": "[green]linked[/]",
+    "silent": "[yellow]silent[/]",
+    "cut": "[red]cut off[/]",
+    "gone": "[dim]destroyed[/]",
+}
 
 
 @app.command(epilog="Example: apportion status --watch")

@@ -21,6 +21,7 @@ from services.control_api.metrics import hub_metrics
 from services.control_api.overrides import overrides_router
 from services.control_api.own_limits import own_limits
 from services.control_api.questions import TookTooLong
+from services.control_api.regions import regions_router
 from services.control_api.rules import rules_router
 from services.control_api.rulesets import rulesets_router
 from services.control_api.shadow_routes import shadow_router
@@ -38,6 +39,7 @@ log = structlog.get_logger(__name__)
 ROUTERS = (
     rules_router,
     rulesets_router,
+    regions_router,
     overrides_router,
     history_router,
     access_router,

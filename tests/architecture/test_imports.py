@@ -70,6 +70,7 @@ PURE_ROOMS = (
     "services/quota/division.py",
     "services/quota/ledger.py",
     "services/quota/messages.py",
+    "services/bases_seen.py",
     "services/granted.py",
     "services/picture.py",
     "services/health.py",

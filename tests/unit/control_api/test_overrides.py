@@ -153,8 +153,12 @@ async def test_a_set_that_keeps_what_there_is_does_not_replace_one_that_came_mea
     assert len(leader.book.states()["default"].document["overrides"]) == 1
 
 
+async def nobody_ends(region: str) -> str | None:
+    return f"no region is called {region}"
+
+
 async def test_the_leader_takes_out_what_is_over_and_the_history_says_so(serving: Serving, hub: MemoryHub) -> None:
-    desk = RuleDesk(hub.transport("leader"))
+    desk = RuleDesk(hub.transport("leader"), nobody_ends)
     desk.lead(1)
     task = asyncio.create_task(desk.run())
     try:
