@@ -37,8 +37,9 @@ class Counts:
         self.ledger = ledger
         self.times = times
         self.consents: dict[str, int] = {}
+        self._session_counted_us = times.session_counted_us
         for session in ledger.sessions.values():
-            session.end_us = now_us + times.session_counted_us
+            session.end_us = now_us + self._session_counted_us
 
     # ---- time
 
@@ -50,7 +51,7 @@ class Counts:
         self.consents[region] = max(self.consent(region), echo_us + self.times.consent_counted_us)
 
     def free(self, region: str, now_us: int) -> bool:
-        return self.consent(region) <= now_us + self.times.session_counted_us
+        return self.consents.get(region, UNKNOWN_CONSENT) <= now_us + self._session_counted_us
 
     def alive(self, region: str, session: int, now_us: int) -> bool:
         known = self.ledger.sessions.get((region, session))
@@ -58,7 +59,7 @@ class Counts:
 
     def extend(self, region: str, session: int, received_us: int) -> None:
         known = self.ledger.sessions[region, session]
-        known.end_us = max(known.end_us, received_us + self.times.session_counted_us)
+        known.end_us = max(known.end_us, received_us + self._session_counted_us)
 
     # ---- one key
 
@@ -67,16 +68,22 @@ class Counts:
 
     def lease_max(self, key: str, region: str, now_us: int, booked: Bases | None = None) -> int:
         base = self._base(domain_of(key), region, booked)
-        ledger = self.ledger.keys.get(key)
+        return self._lease_at(self.ledger.keys.get(key), region, base, now_us)
+
+    def _lease_at(self, ledger: KeyLedger | None, region: str, base: int, now_us: int) -> int:
+        # The leader comes by here some hundred thousand times a second: no calls, no lists.
+        sessions = self.ledger.sessions
         if ledger is None:
-            sessions = (number for name, number in self.ledger.sessions if name == region)
-            return base if any(self.alive(region, number, now_us) for number in sessions) else 0
-        held = [
-            base if entry.value == BASE else entry.value
-            for entry in ledger.get(region, ())
-            if self.alive(region, entry.session, now_us)
-        ]
-        return max(held, default=0)
+            alive = any(name == region and now_us < known.end_us for (name, _), known in sessions.items())
+            return base if alive else 0
+        most = 0
+        for entry in ledger.get(region, ()):
+            value = base if entry.value == BASE else entry.value
+            if value > most:
+                known = sessions.get((region, entry.session))
+                if known is not None and now_us < known.end_us:
+                    most = value
+        return most
 
     def resting(self, region: str, base: int, now_us: int) -> int:
         """What a region uses without any lease, at most."""
@@ -84,10 +91,18 @@ class Counts:
 
     def count(self, key: str, region: str, now_us: int, booked: Bases | None = None) -> int:
         base = self._base(domain_of(key), region, booked)
-        return max(self.lease_max(key, region, now_us, booked), self.resting(region, base, now_us))
+        lease = self._lease_at(self.ledger.keys.get(key), region, base, now_us)
+        return max(lease, self.resting(region, base, now_us))
 
     def total(self, key: str, now_us: int, but: str | None = None, booked: Bases | None = None) -> int:
-        return sum(self.count(key, region, now_us, booked) for region in self._regions(key) if region != but)
+        domain, ledger, total = domain_of(key), self.ledger.keys.get(key), 0
+        bases = (self.ledger.booked if booked is None else booked).get(domain, {})
+        for region in self._regions(key):
+            if region != but:
+                base = bases.get(region, 0)
+                lease, resting = self._lease_at(ledger, region, base, now_us), self.resting(region, base, now_us)
+                total += lease if lease > resting else resting
+        return total
 
     def room(self, key: str, region: str, now_us: int) -> int:
         return SHARE_UNITS - self.total(key, now_us, but=region)

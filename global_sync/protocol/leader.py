@@ -254,6 +254,9 @@ class LeaderSide(LeaderState):
         if key not in self._ledger.keys and not self._open_released(now_us, report, key, seq, hold):
             return
         entries = self._counts.entries(key, region)
+        if len(entries) == 1 and self._is_repeated(now_us, entries[0], region, key, session, seq, hold):
+            self._end_older_sessions(now_us, region, session)
+            return
         own = [entry for entry in entries if entry.session == session]
         if not any(entry.seq >= seq for entry in own):
             return  # nothing would be left to count: not an answer to anything that was said
@@ -277,6 +280,19 @@ class LeaderSide(LeaderState):
         self._stop_waiting(key, region, seq, now_us)
         if after != before:
             self._changed.add(key)
+
+    def _is_repeated(
+        self, now_us: int, only: Entry, region: str, key: str, session: int, seq: Seq, hold: int
+    ) -> bool:
+        """The answer to the only record of the region, which has been taken before: it is said until a receipt is
+        read."""
+        return (
+            only.acked
+            and only.seq == seq
+            and only.session == session
+            and self._least(key, region, only.value, hold) == only.value
+            and self._counts.alive(region, session, now_us)
+        )
 
     def _stand_for(self, own: Sequence[Entry], seq: Seq, hold: int) -> None:
         """If the record that was answered is not here (any more), the newest before it stands for it.
@@ -320,6 +336,9 @@ class LeaderSide(LeaderState):
             return
         known = by_region.get(report.region)
         if known is not None and (known.session, known.basis) >= (report.session, report.basis):
+            return
+        if known is not None and known.session == report.session and known.want == want:
+            by_region[report.region] = WantKnown(want, report.session, report.basis)  # said until a receipt is read
             return
         if want.want == 0 and want.peak == 0:
             by_region.pop(report.region, None)
