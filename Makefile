@@ -1,7 +1,7 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services up down status test test-unit test-infra sbom test-anger test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench clean
+.PHONY: help setup services up down status test test-unit test-infra sbom test-anger test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench chaos clean
 
 RUN := .venv/bin/python
 ARGS ?=
@@ -10,6 +10,8 @@ BENCH ?=
 CASES ?=
 SEEDS ?= 0-1999
 SYSTEM ?= 0-39
+SECONDS ?= 1200
+SEED ?= 1
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +37,7 @@ status: setup  ## what runs of it
 	@$(RUN) -m infra.local status $(ARGS)
 
 test: setup  ## install what the tests need, and run them
-	@$(RUN) -m infra.install redis kafka chromium nginx haproxy node envoy h2spec
+	@$(RUN) -m infra.install redis kafka chromium nginx haproxy node envoy h2spec namespaces
 	@$(RUN) -m infra.deploy_tools
 	$(RUN) $(if $(filter tests,$(TESTS)),-m tests.lanes,-m pytest $(TESTS))
 
@@ -77,6 +79,10 @@ mutants: setup  ## break each rule of the protocol: which directed schedule noti
 bench: setup  ## what checks cost, as ratios within one run (BENCH=http_checks: only that)
 	@$(RUN) -m infra.install redis
 	@$(RUN) -m tests.bench $(BENCH)
+
+chaos: setup  ## the whole system in network namespaces, broken at random (SECONDS=1200 SEED=1), checked from outside
+	@$(RUN) -m infra.install redis kafka namespaces
+	@$(RUN) -m tests.chaos --seconds $(SECONDS) --seed $(SEED)
 
 check: setup  ## lint, format and types: what CI runs before the tests
 	.venv/bin/ruff check .

@@ -418,6 +418,17 @@ def node(say: Say = silent) -> Path:
     return found
 
 
+def namespaces(say: Say = silent) -> Path:
+    """iproute2, nftables, util-linux and a C compiler, from the distribution if need be.  Raises InstallFailed."""
+    packages = {"unshare": "util-linux", "nft": "nftables", "cc": "gcc", "ip": "iproute2"}
+    for program, package in packages.items():
+        found = of_the_distribution([program], package, say)
+    if not Path("/usr/include/time.h").exists() and _has_apt() and _is_root():
+        with alone():
+            apt_install(["libc6-dev"], say)
+    return found
+
+
 def of_the_distribution(programs: Sequence[str], package: str, say: Say) -> Path:
     """One of ``programs``, installed as ``package`` where we are root and none is there.  Raises InstallFailed."""
     found = _in_path(programs)
@@ -447,6 +458,7 @@ _FOR_TESTS: Final[Mapping[str, Callable[[Say], Path]]] = {
     "envoy": envoy,
     "node": node,
     "h2spec": h2spec,
+    "namespaces": namespaces,
 }
 
 

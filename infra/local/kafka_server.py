@@ -55,7 +55,7 @@ def start_kafka(layout: Layout, choice: KafkaChoice, processes: ProcessDirectory
     """Start the Kafka of ``choice`` unless it runs (or was given), and make our topics.  Raises StartFailed."""
     if choice.kind != "given":
         process = processes.find(NAME) or _start(layout, choice, processes)
-        wait_ready(processes, process, lambda: _accepts(layout.kafka_port), patience_s=START_S)
+        wait_ready(processes, process, lambda: _accepts(layout), patience_s=START_S)
     try:
         asyncio.run(_make_topics(layout.hub_bootstrap))
     except (TransportUnavailable, TimeoutError) as error:
@@ -76,9 +76,9 @@ async def _make_topics(bootstrap: str) -> None:
         await transport.close()
 
 
-def _accepts(port: int) -> bool:
+def _accepts(layout: Layout) -> bool:
     try:
-        with socket.create_connection((HOST, port), timeout=1.0):
+        with socket.create_connection((layout.hub_host, layout.kafka_port), timeout=1.0):
             return True
     except OSError:
         return False
@@ -87,12 +87,12 @@ def _accepts(port: int) -> bool:
 def _start(layout: Layout, choice: KafkaChoice, processes: ProcessDirectory) -> Process:
     place = layout.directory / "kafka"
     place.mkdir(parents=True, exist_ok=True)
-    refuse_taken(HOST, layout.kafka_port)
+    refuse_taken(layout.hub_host, layout.kafka_port)
     if choice.kind == "noida":
         arguments = ["start", "--only", "kafka", "--host", HOST, "--kafka-port", str(layout.kafka_port)]
         return processes.start(NAME, [str(choice.noida), *arguments, "--data-dir", str(place / "noida")])
     for port in (layout.kafka_controller_port, *(layout.kafka_link_port(region) for region in layout.regions)):
-        refuse_taken(HOST, port)
+        refuse_taken(layout.hub_host, port)
     properties = place / "server.properties"
     properties.write_text(_properties(layout, place / "data"))
     log4j = place / "log4j2.properties"
@@ -143,12 +143,12 @@ def _properties(layout: Layout, data: Path) -> str:
     advertised |= {name: layout.link_port(region) for name, region in links.items()}
 
     def addresses(ports: dict[str, int]) -> str:
-        return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
+        return ",".join(f"{name}://{layout.hub_host}:{port}" for name, port in ports.items())
 
     settings = {
         "process.roles": "broker,controller",
         "node.id": 1,
-        "controller.quorum.voters": f"1@{HOST}:{layout.kafka_controller_port}",
+        "controller.quorum.voters": f"1@{layout.hub_host}:{layout.kafka_controller_port}",
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "HUB",
         "listeners": addresses(listeners),

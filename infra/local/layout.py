@@ -42,6 +42,8 @@ class Layout:
     time_scale: float = 1.0
     kafka: Literal["apache", "noida", "given"] = "apache"
     kafka_bootstrap: str = ""
+    hub_host: str = HOST
+    """Where the Kafka that we start listens, and is found."""
 
     def __post_init__(self) -> None:
         if not 1024 <= self.base_port <= 65536 - PORTS:
@@ -125,7 +127,7 @@ class Layout:
 
     @property
     def hub_bootstrap(self) -> str:
-        return self.kafka_bootstrap or f"{HOST}:{self.kafka_port}"
+        return self.kafka_bootstrap or f"{self.hub_host}:{self.kafka_port}"
 
     @property
     def has_links(self) -> bool:

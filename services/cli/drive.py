@@ -32,7 +32,8 @@ ANSWER_BYTES_MOST = 64 * 1024
 class CheckRecord(NamedTuple):
     """One check and what became of it.
 
-    ``due_at``, ``sent_at``, ``answered_at``: seconds of ``time.monotonic()``.  ``target``: place in the targets.
+    ``due_at``, ``sent_at``, ``answered_at``: seconds of ``time.monotonic()``.  ``target``: place in the targets;
+    ``client``: place in the client keys.
     ``status``: 0 when no answer came.  ``error``: why there is no decision, None when there is one.  ``allowed`` is
     False for everything but an answer that says so.
     """
@@ -47,6 +48,7 @@ class CheckRecord(NamedTuple):
     reason: str
     error: str | None
     cost: int
+    client: int = 0
 
 
 @dataclass
@@ -182,7 +184,8 @@ async def _pace(
         while issued < total and (due_s := started_s + issued / rate) <= now_s:
             # Every key meets every target, whatever their numbers are.
             turn = issued + issued // (len(pools) * len(bodies))
-            pools[issued % len(pools)].offer(due_s, bodies[turn % len(bodies)])
+            client = turn % len(bodies)
+            pools[issued % len(pools)].offer(_Due(due_s, client, bodies[client]))
             issued += 1
         if on_second is not None and now_s - started_s >= told + 1:
             told = int(now_s - started_s)
@@ -204,6 +207,14 @@ class _Answer(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Answer).decode
+
+
+class _Due(NamedTuple):
+    """A check that is to be sent."""
+
+    at_s: float
+    client: int
+    body: bytes
 
 
 class _Pool:
@@ -228,22 +239,22 @@ class _Pool:
         self._connections: set[_Connection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._idle: list[_Connection] = []
-        self._waiting: deque[tuple[float, bytes]] = deque()
+        self._waiting: deque[_Due] = deque()
         self._closed = False
 
     @property
     def busy(self) -> bool:
         return bool(self._waiting or self._opening or len(self._idle) < len(self._connections))
 
-    def offer(self, due_s: float, body: bytes) -> None:
+    def offer(self, due: _Due) -> None:
         """A check is due: send it now, or as soon as a connection is there."""
         if self._idle:
-            self._idle.pop().send(due_s, self._request(body))
+            self._idle.pop().send(due, self._request(due.body))
             return
         if len(self._waiting) >= self._waiting_most:
             self._result.unsent += 1
             return
-        self._waiting.append((due_s, body))
+        self._waiting.append(due)
         if len(self._connections) + len(self._opening) < self._connections_most:
             task = asyncio.get_running_loop().create_task(self._open())
             self._opening.add(task)
@@ -256,8 +267,8 @@ class _Pool:
                 _, connection = await loop.create_connection(lambda: _Connection(self), self._host, self._port)
         except (OSError, TimeoutError) as error:
             if self._waiting:
-                due_s, _ = self._waiting.popleft()
-                self.note(due_s, time.monotonic(), 0, None, f"connect: {type(error).__name__}")
+                due = self._waiting.popleft()
+                self.note(due, time.monotonic(), 0, None, f"connect: {type(error).__name__}")
             return
         self._connections.add(connection)
         self.free(connection)
@@ -269,11 +280,11 @@ class _Pool:
             return
         now_s = time.monotonic()
         while self._waiting:
-            due_s, body = self._waiting.popleft()
-            if now_s - due_s < self.timeout_s:
-                connection.send(due_s, self._request(body))
+            due = self._waiting.popleft()
+            if now_s - due.at_s < self.timeout_s:
+                connection.send(due, self._request(due.body))
                 return
-            self.note(due_s, now_s, 0, None, "waited too long")
+            self.note(due, now_s, 0, None, "waited too long")
         self._idle.append(connection)
 
     def gone(self, connection: _Connection) -> None:
@@ -281,13 +292,13 @@ class _Pool:
         if connection in self._idle:
             self._idle.remove(connection)
 
-    def note(self, due_s: float, sent_s: float, status: int, answer: _Answer | None, reason: str) -> None:
+    def note(self, due: _Due, sent_s: float, status: int, answer: _Answer | None, reason: str) -> None:
         """One check has ended."""
         allowed, degraded = (answer.allowed, answer.degraded) if answer is not None else (False, False)
         error = None if answer is not None else reason
         self._result.checks.append(
             CheckRecord(
-                due_s,
+                due.at_s,
                 sent_s,
                 time.monotonic(),
                 self._target,
@@ -297,6 +308,7 @@ class _Pool:
                 reason,
                 error,
                 self._cost,
+                due.client,
             )
         )
 
@@ -308,8 +320,7 @@ class _Pool:
         for connection in list(self._connections):
             connection.give_up("no answer at the end")
         while self._waiting:
-            due_s, _ = self._waiting.popleft()
-            self.note(due_s, time.monotonic(), 0, None, "never sent")
+            self.note(self._waiting.popleft(), time.monotonic(), 0, None, "never sent")
 
     def _request(self, body: bytes) -> bytes:
         return self._head % (len(body), body)
@@ -322,7 +333,7 @@ class _Connection(asyncio.Protocol):
         self._pool = pool
         self._parser = httptools.HttpResponseParser(self)
         self._body = b""
-        self._out: tuple[float, float] | None = None
+        self._out: tuple[_Due, float] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self.lost = False
@@ -331,9 +342,9 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
-    def send(self, due_s: float, request: bytes) -> None:
+    def send(self, due: _Due, request: bytes) -> None:
         assert self._transport is not None
-        self._out = (due_s, time.monotonic())
+        self._out = (due, time.monotonic())
         self._timer = asyncio.get_running_loop().call_later(self._pool.timeout_s, self.give_up, "timeout")
         self._transport.write(request)
 
@@ -384,8 +395,8 @@ class _Connection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         if self._out is not None:
-            (due_s, sent_s), self._out = self._out, None
-            self._pool.note(due_s, sent_s, status, answer, reason)
+            (due, sent_s), self._out = self._out, None
+            self._pool.note(due, sent_s, status, answer, reason)
 
 
 def _check_bounds(
