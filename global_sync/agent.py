@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,7 @@ from global_sync.node_usage import NodeUsage
 from global_sync.protocol.messages import Kind, LeaseRecord
 from global_sync.protocol.points import Rest
 from global_sync.protocol.region import RegionSide
+from global_sync.protocol.region_state import KEYS_MOST
 from global_sync.region_rules import RegionRules
 from global_sync.transport.base import (
     IN_FLIGHT,
@@ -40,8 +42,9 @@ from global_sync.transport.base import (
     Transport,
     TransportUnavailable,
 )
-from regional_limiter.model.enforcement import Write, WriteReply
+from regional_limiter.model.enforcement import BASE, Write, WriteReply
 from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.keys import rule_of
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import KEYS_TOLD, AgentStore
 
@@ -56,6 +59,8 @@ LOCK_TTL_MS = 3_000
 LEASES_PER_WRITE = 500
 REPORT_GAP_S = 0.004
 PUBLISHED_KEYS = 200
+SUMMED_KEYS = 10_000
+"""Keys whose shares are summed for metrics: more would hold up the loop for too long."""
 
 WAITED_OUT = (StoreUnavailable, TransportUnavailable)
 
@@ -116,6 +121,8 @@ class Agent:
         self.reports_sent = 0
         self.sends_failed = 0
         self.malformed = 0
+        self.leases_read = {"grow": 0, "keep": 0, "base": 0}
+        """Records about this region's shares, by what they do: each is a hand-over, or a return to the base."""
         self.log_read_at_us = now_us()
         self._listening_since_us = now_us()
         self._listened_us = 0
@@ -216,6 +223,8 @@ class Agent:
             return
         for record in records:
             self.records_read += 1
+            if isinstance(record, LeaseRecord) and record.region == self.region:
+                self.leases_read["base" if record.value == BASE else record.kind] += 1
             if isinstance(record, LeaseRecord) and record.region == self.region and record.kind is Kind.KEEP:
                 self._take_cut(record)
             else:
@@ -508,6 +517,24 @@ class Agent:
             ],
             "points": [self._point_view(point, state, now_us) for point, state in sorted(self.points.items())],
         }
+
+    def shares_by_rule(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """By domain and rule: the sum of the shares of its keys that are away from their base, and how many are."""
+        sums: dict[tuple[str, str], tuple[int, int]] = {}
+        for key, share in islice(self.side.shares().items(), SUMMED_KEYS):
+            if share == BASE:
+                continue
+            try:
+                rule = rule_of(key)
+            except ValueError:
+                continue  # no bucket key: nobody's
+            total, keys = sums.get(rule, (0, 0))
+            sums[rule] = (total + share, keys + 1)
+        return sums
+
+    def tables(self) -> dict[str, tuple[int, int]]:
+        """By table: entries, and how many there may be."""
+        return {"keys": (len(self.side.shares()), KEYS_MOST)}
 
     def _key_view(
         self, key: str, shares: Mapping[str, int], totals: Mapping[str, tuple[int, ...]]

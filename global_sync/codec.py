@@ -72,6 +72,11 @@ _version_decoder = msgspec.json.Decoder(_Version)
 _decoders = {tag: msgspec.json.Decoder(kind) for tag, kind in _TAGS.items()}
 
 
+def kind_of(record: Record) -> str:
+    """How a record is called; leases by what they do: grow or keep."""
+    return record.kind if isinstance(record, LeaseRecord) else _TAG_OF[type(record)]
+
+
 def encode_records(records: Sequence[Record]) -> bytes:
     """One message that carries ``records``, to be applied in order."""
     return _encoder.encode({"v": VERSION, "records": [[_TAG_OF[type(one)], one] for one in records]})

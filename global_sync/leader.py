@@ -92,6 +92,7 @@ class Leader:
         self.heard_us = now_us()
         self.takeovers = 0
         self.appended = 0
+        self.appended_by_kind: dict[str, int] = {}
         self.append_failures = 0
         self.reports_taken = 0
         self.malformed = 0
@@ -343,6 +344,9 @@ class Leader:
                 try:
                     await self._transport.send(LOG, codec.encode_batches(batch))
                     self.appended += len(batch)
+                    for record in batch:
+                        kind = codec.kind_of(record)
+                        self.appended_by_kind[kind] = self.appended_by_kind.get(kind, 0) + 1
                 except TransportUnavailable as error:
                     self.append_failures += 1
                     log.info("not appended, as far as known", records=len(batch), error=str(error))

@@ -60,6 +60,11 @@ class Debts:
     def __bool__(self) -> bool:
         return bool(self._sums or self._requests)
 
+    @property
+    def filled(self) -> tuple[int, int]:
+        """Entries, and how many there may be."""
+        return len(self._sums), self._most
+
     # ---- what is owed
 
     def add(self, debt: Debt, cost: int, *, adds: bool) -> None:

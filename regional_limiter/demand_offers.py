@@ -32,6 +32,11 @@ class DemandOffers:
     def dropped(self) -> int:
         return self._demand.dropped
 
+    @property
+    def filled(self) -> tuple[int, int]:
+        """Keys with demand, and how many there may be."""
+        return self._demand.filled
+
     def add(self, key: str, cost: int) -> None:
         self._demand.add(key, cost)
         if self.task is None:

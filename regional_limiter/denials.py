@@ -33,6 +33,11 @@ class Denials:
         self.known: dict[str, _Denial] = {}
         """By key; some of them may be over."""
 
+    @property
+    def filled(self) -> tuple[int, int]:
+        """Entries, and how many there may be."""
+        return len(self.known), self._keys_most
+
     def remember(self, call: BucketCall, verdict: Verdict, asked_us: int) -> None:
         """``asked_us``: this machine's steady clock before the call."""
         retry_after_ms = verdict.retry_after_ms

@@ -342,6 +342,11 @@ class Fallback:
     def __len__(self) -> int:
         return len(self._states)
 
+    @property
+    def filled(self) -> tuple[int, int]:
+        """Entries, and how many there may be."""
+        return len(self._states), self._keys_most
+
 
 def _silent_us(asked: Unanswered, now_us: int) -> int | None:
     return None if asked.silent_since_us is None else max(0, now_us - asked.silent_since_us)

@@ -37,7 +37,7 @@ from regional_limiter.node_counts import NodeCounts
 from regional_limiter.node_rules import NodeRules
 from regional_limiter.plan import Asking, Planner, answer_in_full
 from regional_limiter.quota import NoQuota, Quota, quota_of
-from regional_limiter.refunds import Refunds
+from regional_limiter.refunds import REFUNDS_MOST, Refunds
 from regional_limiter.shadow import Shadows
 from regional_limiter.slots import Slots
 from regional_limiter.split_calls import SplitCalls
@@ -197,6 +197,17 @@ class Limiter:
             demand_dropped=self._offers.dropped,
             shadows=self._shadows.counts(),
             leases=self._token_leases.counts(),
+            tables={
+                "plans": self._planner.filled,
+                "denials": self._denials.filled,
+                "token_leases": self._token_leases.table.filled,
+                "fallback": self._fallback.filled,
+                "debts": self._fallback.debts.filled,
+                "demand": self._offers.filled,
+                "refunds": (len(self._refunds.tasks), REFUNDS_MOST),
+                "split_keys": self._calls.filled,
+                **self._counts.filled(),
+            },
         )
 
     # ---- rules

@@ -28,7 +28,7 @@ class LimiterStatus:
     Versions: -1 unknown.
 
     ``refused_domains``: domain -> why its newest rules are not in force here.  ``leases``: tokens taken ahead.
-    ``shadows``: by ``domain/rule``.
+    ``shadows``: by ``domain/rule``.  ``tables``: by name, how many entries a table has and may have.
     """
 
     rules_version: int
@@ -42,3 +42,4 @@ class LimiterStatus:
     demand_dropped: int = 0
     shadows: Mapping[str, ShadowCount] = field(default_factory=dict)
     leases: LeaseCounts = field(default_factory=LeaseCounts)
+    tables: Mapping[str, tuple[int, int]] = field(default_factory=dict)

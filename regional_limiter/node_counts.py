@@ -33,6 +33,10 @@ class NodeCounts:
         self._degraded: dict[str, int] = {}
         self._wanted = wanted
 
+    def filled(self) -> dict[str, tuple[int, int]]:
+        """By table: entries, and how many there may be."""
+        return {"rules_counted": self._rules.filled, "keys_counted": self._keys.filled}
+
     def usage(self) -> Mapping[str, RuleTotals]:
         """By ``domain/rule``, and the rows beside it (see ``usage.py``)."""
         return self._rules.snapshot(RULES_COUNTED)

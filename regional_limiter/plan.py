@@ -401,6 +401,11 @@ class Planner:
         self._plans, self._bytes = {}, 0
         self.generation = next(_GENERATIONS)
 
+    @property
+    def filled(self) -> tuple[int, int]:
+        """Entries, and how many there may be."""
+        return len(self._plans), self._plans_most
+
     def plan(self, check: Check) -> Plan:
         """Raises InvalidCheck, and RulesUnavailable when the domain has rules, none of which could be taken."""
         cost = check.cost

@@ -89,6 +89,11 @@ class SplitCalls:
             known = self._known[call.key] = SubBuckets(call.capacity, call.split, self._begin)
         return known
 
+    @property
+    def filled(self) -> tuple[int, int]:
+        """Entries, and how many there may be."""
+        return len(self._known), KEYS_MOST
+
     # ---- a check (SubmittingStore)
 
     def prepare(self, calls: Sequence[BucketCall], request_id: str | None) -> Any:

@@ -135,6 +135,11 @@ class TokenLeaseTable:
         self._generation = 0
         self._taken = self._returned = self._lost = 0
 
+    @property
+    def filled(self) -> tuple[int, int]:
+        """Leases, and how many there may be."""
+        return len(self.holds), self._leases_most
+
     # ---- a check
 
     def spend(self, calls: Sequence[BucketCall], now_us: int) -> list[Verdict] | None:

@@ -31,6 +31,11 @@ class Totals:
         self._names_most = names_most
         self._rows: dict[str, list[int]] = {}
 
+    @property
+    def filled(self) -> tuple[int, int]:
+        """Entries, and how many there may be."""
+        return len(self._rows), 2 * self._names_most
+
     def add(
         self, name: str, allowed: bool, cost: int, degraded: bool, at_floor: bool = False, checks: int = 1
     ) -> None:
@@ -80,6 +85,11 @@ class Demand:
 
     def __bool__(self) -> bool:
         return bool(self._costs)
+
+    @property
+    def filled(self) -> tuple[int, int]:
+        """Entries, and how many there may be."""
+        return len(self._costs), self._keys_most
 
     def add(self, key: str, cost: int) -> None:
         known = self._costs.get(key)

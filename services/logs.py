@@ -98,6 +98,7 @@ def configure_logging(service: str, *, level: str = "info", **bound: Any) -> str
         )
     )
     handler.addFilter(_Seldom())
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it says every request
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)

@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
+from urllib.parse import urlsplit
 
 from apportion.addresses import LOOPBACK, networks_of
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError, model_validator
@@ -34,11 +35,13 @@ Host = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 Address = Annotated[str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:,/\[\]]+):[0-9]{1,5}$")]
 Bootstrap = Annotated[str, StringConstraints(pattern=r"^[^\s:,/]+:[0-9]{1,5}(,[^\s:,/]+:[0-9]{1,5})*$")]
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+$")]
+OtlpUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")]
 RegionName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$")]
 TimeScale = Annotated[float, Field(gt=0, le=10)]
 
 
+_HEADER_PAIR = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}=[\x21-\x7e\t ]+")
 _SOURCE = re.compile(r"address|full_address|method|path|host|header:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 """Where a value of a request can be taken from."""
 
@@ -433,6 +436,50 @@ class SyncSettings(Listener):
         return self.url_at(self.port)
 
 
+class TelemetrySettings(Section):
+    """What a process tells a collector, and how it writes its log; ``/metrics`` answers in any case.
+
+    ``endpoint``: takes OTLP over HTTP, at /v1/metrics and /v1/traces below it; without one nothing is sent.
+    ``headers``: sent along, ``name=value`` with commas between; they may be secret (``headers_file``).  ``ca``: who
+    signed the collector's certificate, unless the system knows.  ``interval_s``: between two sendings.
+
+    ``trace_ratio``: the part of requests that is traced where the caller does not say; one whose ``traceparent``
+    says that it is sampled is traced, and one that says that it is not is not.  ``traces_per_second``: however they
+    began; beyond it none is.
+
+    ``log_format``: auto is readable on a terminal, and JSON elsewhere.  ``log_keys``: callers' keys in clear in the
+    log and in traces, instead of the beginning of a hash.
+    """
+
+    endpoint: OtlpUrl | None = None
+    headers: SecretStr | None = None
+    ca: Path | None = None
+    interval_s: float = Field(default=10.0, ge=0.1, le=300)
+    trace_ratio: float = Field(default=0.0, ge=0, le=1)
+    traces_per_second: int = Field(default=100, ge=1, le=10_000)
+    log_format: Literal["auto", "json", "text"] = "auto"
+    log_keys: bool = False
+
+    @model_validator(mode="after")
+    def _sendable(self) -> Self:
+        if self.headers is not None:
+            for pair in self.headers.get_secret_value().split(","):
+                if not _HEADER_PAIR.fullmatch(pair.strip()):
+                    raise ValueError("headers must be name=value, several separated by commas")
+            host = urlsplit(self.endpoint or "").hostname or ""
+            if (self.endpoint or "").startswith("http:") and not is_loopback(host):
+                raise ValueError(f"headers would be sent to {host} in clear: use https in endpoint")
+        if self.ca is not None and not self.ca.is_file():
+            raise ValueError(f"ca: cannot read {self.ca}")
+        return self
+
+    def header_pairs(self) -> dict[str, str]:
+        """``headers`` by name."""
+        text = self.headers.get_secret_value() if self.headers else ""
+        pairs = (pair.strip().partition("=") for pair in text.split(",") if pair)
+        return {name.lower(): value for name, _, value in pairs}
+
+
 class ControlLimits(Section):
     """What one caller may ask of the control API; ten seconds' worth of reads, twenty of changes, at once."""
 
@@ -488,6 +535,7 @@ class _Settings(BaseSettings):
 
     time_scale: TimeScale = 1.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
 
     @classmethod
     def settings_customise_sources(
@@ -598,6 +646,7 @@ _PATTERN_WORDS = {
     _pattern_of(Address): 'must be "host:port"',
     _pattern_of(Bootstrap): 'must be "host:port", several separated by commas without spaces',
     _pattern_of(Url): "must be http://host:port or https://host:port, without a path",
+    _pattern_of(OtlpUrl): "must be http://host:port or https://host:port, with or without a path",
     _pattern_of(HeaderName): "must be the name of a header",
     _pattern_of(RegionName): "must be a name of lower-case letters, digits, '.', '_' and '-', at most 63 long",
 }

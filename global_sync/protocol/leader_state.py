@@ -11,6 +11,7 @@ from global_sync.protocol.invariants import Evidence
 from global_sync.protocol.ledger import Entry, Ledger
 from global_sync.protocol.messages import Mark, Record, Seq, Want
 from global_sync.protocol.snapshots import SnapshotParts
+from regional_limiter.durations import LONG_BOUNDS_S, Durations
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import ProtocolTimes
 
@@ -82,6 +83,8 @@ class LeaderState:
         self.active = False
         self.trim_before: int | None = None
         self.has_snapshot = False
+        self.answered = Durations(LONG_BOUNDS_S)
+        """How long regions took to say that a record is in force there."""
         self._known_regions = set(regions)
         self._view = 0
         self._pending: Mark | None = None

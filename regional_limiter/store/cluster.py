@@ -16,6 +16,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from regional_limiter.durations import STORE_BOUNDS_S, Durations
 from regional_limiter.model.errors import OtherWindows, StoreUnavailable
 from regional_limiter.store.base import CROWDED_FROM
 from regional_limiter.store.breaker import Breaker
@@ -34,6 +35,9 @@ _LOG_EVERY_S: Final = 1.0
 # At its start only: an error that quotes a caller's text must not prove that nothing ran.
 _UNKNOWN_FUNCTION: Final = "ERR Function not found"
 
+TIMED_MOST: Final = 256
+"""Servers whose calls are timed: far more than a region has, also after many were replaced."""
+
 _T = TypeVar("_T")
 
 Load = Callable[[str, float], Awaitable[None]]
@@ -50,11 +54,12 @@ class CallKind(NamedTuple, Generic[_T]):
 
 
 class _Way(NamedTuple):
-    """Where the calls for a slot go."""
+    """Where the calls for a slot go.  ``took``: how long checks there have taken."""
 
     address: str
     server: Server
     breaker: Breaker
+    took: Durations
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,10 @@ class Cluster:
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
         self._finishing: set[asyncio.Task[None]] = set()
+        self.took: dict[str, Durations] = {}
+        """How long the calls of checks took until their replies came, by server."""
+        self.unanswered: dict[str, int] = {}
+        """Calls of checks that were sent and had no reply, by server."""
 
     # ---- life
 
@@ -224,7 +233,7 @@ class Cluster:
             call = self.call(command, hash_slot=hash_slot, attempt_s=attempt_s, whole_s=whole_s, load=load)
             self._finish(call, kind.decode, done)
             return
-        address, server, breaker = way
+        address, server, breaker, _ = way
         started = monotonic()
         if breaker.is_open and not breaker.admits(started):
             done(_silent(StoreUnavailable("breaker_open", may_have_run=False), address, breaker, started))
@@ -241,8 +250,18 @@ class Cluster:
         server = self._servers.get(address)
         if server is None or not self._known.is_set():
             return None
-        way = self._ways[hash_slot] = _Way(address, server, self.breaker(address))
+        way = self._ways[hash_slot] = _Way(address, server, self.breaker(address), self._took(address))
         return way
+
+    def _took(self, address: str) -> Durations:
+        known = self.took.get(address)
+        if known is None:
+            if len(self.took) >= TIMED_MOST:
+                gone = next(iter(self.took))
+                del self.took[gone]
+                self.unanswered.pop(gone, None)
+            known = self.took[address] = Durations(STORE_BOUNDS_S)
+        return known
 
     def _answered(
         self,
@@ -258,8 +277,11 @@ class Cluster:
         breaker = way.breaker
         if isinstance(reply, StoreUnavailable):
             breaker.failed(started, monotonic())
+            if way.address in self.took:
+                self.unanswered[way.address] = self.unanswered.get(way.address, 0) + 1
             done(_silent(reply, way.address, breaker, started))
             return
+        way.took.record(monotonic() - started)
         if not breaker.calm:
             breaker.succeeded()
         if self._strikes:

@@ -21,6 +21,7 @@ from regional_limiter.limiter import Limiter
 from regional_limiter.model.errors import InvalidRules
 from regional_limiter.store.redis_cluster import RedisClusterStore
 from services.check_api.app import NodeApp, create_app
+from services.check_api.counts import StoreCalls
 from services.check_api.quotas import Quotas
 from services.check_api.rls_observer import RlsObserver
 from services.check_api.server import serve_node, settle_collector
@@ -35,10 +36,11 @@ from services.check_api.wiring import (
 )
 from services.listening import bind
 from services.logs import configure_logging
+from services.otlp import sending
 from services.rls.methods import methods_of
 from services.rls.served_config import ServedConfig
 from services.rls.serving import FrontOptions, build_server, serve_grpc
-from services.settings import CheckApiSettings, InvalidSettings, load_region
+from services.settings import CheckApiSettings, InvalidSettings, TelemetrySettings, load_region
 
 STOP_S = 5
 """What the limiter has to return leases and send its last totals; then the process ends without."""
@@ -83,9 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
     # uvicorn warns of every malformed request: a line each is more than a stranger should be able to cause.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    app = create_app(limiter, node_options(settings, given.node))
+    calls = StoreCalls(store.cluster.took, store.cluster.unanswered)
+    app = create_app(limiter, node_options(settings, given.node), calls)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(app, limiter, store, listener, settings.check_api, front, config, quota))
+        return runner.run(
+            _run(app, limiter, store, listener, settings.check_api, front, config, quota, settings.telemetry)
+        )
 
 
 async def _run(
@@ -97,6 +102,7 @@ async def _run(
     front: FrontOptions | None = None,
     config: ServedConfig | None = None,
     quota: Quotas | None = None,
+    telemetry: TelemetrySettings | None = None,
 ) -> int:
     stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -129,11 +135,12 @@ async def _run(
         if config is not None:
             beside.append(asyncio.create_task(config.watch(), name="watch configuration"))
         tls = served.tls.context("http/1.1") if served.tls else None
-        await serve_node(app, listener, stop, drain_ms=served.drain_ms, hurry=hurry, tls=tls)
-        for task in beside:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        async with sending(telemetry or TelemetrySettings(), app.metrics):
+            await serve_node(app, listener, stop, drain_ms=served.drain_ms, hurry=hurry, tls=tls)
+            for task in beside:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
     listener.close()
     if quota is not None:
         await quota.stop()

@@ -14,11 +14,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import secrets
-import sys
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import structlog
@@ -27,6 +26,7 @@ from regional_limiter.model.decision import Answer, Check
 from regional_limiter.model.errors import InvalidCheck, StoreUnavailable
 from regional_limiter.plan import answer_in_full
 from regional_limiter.store.base import Allowed
+from services.beside import beside
 from services.check_api.answers import (
     encode_acquired,
     encode_answer,
@@ -58,11 +58,11 @@ from services.check_api.bodies import (
     wants_detail,
 )
 from services.check_api.check_limiter import CheckLimiter, plainest
-from services.check_api.counts import Counts
+from services.check_api.counts import SERIES_MOST, Counts, StoreCalls
 from services.check_api.explaining import EXPLAIN_PATH, explain_body, parse_explain
 from services.check_api.headers import HeaderMode, LegacyReset, Lines, answer_lines, as_headers
-from services.check_api.heads import BATCH_PATH, CHECK_PATH, Heads
-from services.check_api.known_bodies import KnownBodies
+from services.check_api.heads import BATCH_PATH, CHECK_PATH, HEADS_MOST, Heads
+from services.check_api.known_bodies import BODIES_MOST, KnownBodies
 from services.check_api.lending import LEASE_PATH, encode_lent, parse_token_lease
 from services.check_api.replies import (
     CLOSE,
@@ -85,6 +85,9 @@ from services.rls.rpc import INVALID_ARGUMENT, Failed
 from services.rls.service import RateLimitService
 from services.tokens import bears_token, is_token
 
+if TYPE_CHECKING:
+    from services.telemetry import Exposition
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -98,8 +101,6 @@ TOKEN_HEADER = b"x-apportion-token"
 """Bears the token where ``Authorization`` is the caller's caller's, as in what a gateway passes on."""
 LEASE_ID_BYTES = 16
 """Of the ids of leases that are made here: nobody guesses another's."""
-IMPORT_SWITCH_S = 0.0005
-"""How long an import in a thread may keep the interpreter to itself while checks are waiting."""
 
 _EPOCH = LegacyReset.EPOCH
 
@@ -143,17 +144,21 @@ class _Unread(Exception):
         self.reply = reply
 
 
-def create_app(limiter: CheckLimiter, options: NodeOptions) -> NodeApp:
+def create_app(limiter: CheckLimiter, options: NodeOptions, store_calls: StoreCalls | None = None) -> NodeApp:
     """The ASGI application of one node.  Its maker starts and stops ``limiter``."""
-    return NodeApp(limiter, options)
+    return NodeApp(limiter, options, store_calls)
 
 
 class NodeApp:
-    """See the module.  ``draining`` True: not ready any more, but checks are still answered."""
+    """See the module.  ``draining`` True: not ready any more, but checks are still answered.
 
-    def __init__(self, limiter: CheckLimiter, options: NodeOptions) -> None:
+    ``store_calls``: what the limiter's store counts, None where it counts nothing.
+    """
+
+    def __init__(self, limiter: CheckLimiter, options: NodeOptions, store_calls: StoreCalls | None = None) -> None:
         self.limiter = limiter
         self.options = options
+        self.store_calls = store_calls
         self.draining = False
         self.counts = Counts()
         self._token = options.token or None
@@ -161,6 +166,8 @@ class NodeApp:
         self._unlogged = 0
         self._web: Callable[[Scope, Receive, Send], Awaitable[None]] | None = None
         self._loading = asyncio.Lock()
+        self.exposition: Exposition | None = None
+        """The node's metrics, once the routes beside the raw path are imported."""
         self.was_ready = False
         """Once it is, it stays so."""
         self.submit = plainest(limiter)
@@ -216,9 +223,23 @@ class NodeApp:
         """The FastAPI application, imported in a thread the first time; checks go on meanwhile."""
         async with self._loading:
             if self._web is None:
-                routes = await asyncio.to_thread(_import_routes)
+                routes = await beside(_import_routes)
                 self._web = routes.build_web(self)
             return self._web
+
+    async def metrics(self) -> Exposition:
+        """The node's metrics, imported the first time as :meth:`warm_up` says."""
+        await self.warm_up()
+        assert self.exposition is not None
+        return self.exposition
+
+    def tables(self) -> dict[str, tuple[int, int]]:
+        """By table of the HTTP layer: entries, and how many there may be."""
+        return {
+            "heads": (len(self.heads.known), HEADS_MOST),
+            "bodies": (len(self.bodies.known), BODIES_MOST),
+            "series": (len(self.counts.checks), SERIES_MOST),
+        }
 
     def is_ready(self) -> bool:
         """Whether checks can be answered."""
@@ -499,12 +520,7 @@ def _labels(method: str) -> tuple[str, ...]:
 
 
 def _import_routes() -> Any:
-    usual_s = sys.getswitchinterval()
-    sys.setswitchinterval(IMPORT_SWITCH_S)
-    try:
-        return importlib.import_module("services.check_api.routes")
-    finally:
-        sys.setswitchinterval(usual_s)
+    return importlib.import_module("services.check_api.routes")
 
 
 async def _read_body(scope: Scope, receive: Receive, bytes_most: int = BODY_BYTES_MOST) -> bytes:

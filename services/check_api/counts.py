@@ -1,4 +1,4 @@
-"""What a node counts on the way of a check: plain integers and one fixed array of buckets.
+"""What a node counts on the way of a check: plain integers and arrays of buckets.
 
 Labels are rules, outcomes and routes: never a key, a user or an address of a caller; every table has a bound.
 """
@@ -7,48 +7,28 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass, field
 
+from regional_limiter.durations import Durations, Exemplar
 from regional_limiter.model.decision import Answer
 
-DURATION_BOUNDS_S: Final = (
-    0.00025,
-    0.0005,
-    0.001,
-    0.002,
-    0.004,
-    0.008,
-    0.015,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-)
 SERIES_MOST = 4096
 OTHER = "_other"
 """The label of what came after a table was full."""
 
 
-Series = tuple[str, str, str]
-"""Domain, rule and reason."""
+ALLOWED, DENIED = "allowed", "denied"
+
+Series = tuple[str, str, str, str]
+"""Domain, rule, outcome (allowed or denied) and reason."""
 
 
-class Durations:
-    """One histogram: counts by bucket, and the sum in seconds."""
+@dataclass(frozen=True, slots=True)
+class StoreCalls:
+    """What a store counts of the calls of checks, by server: how long they took, how many had no reply."""
 
-    __slots__ = ("counts", "sum_s")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(DURATION_BOUNDS_S) + 1)
-        self.sum_s = 0.0
-
-    def record(self, duration_s: float) -> None:
-        self.counts[bisect_left(DURATION_BOUNDS_S, duration_s)] += 1
-        self.sum_s += duration_s
+    took: Mapping[str, Durations] = field(default_factory=dict)
+    unanswered: Mapping[str, int] = field(default_factory=dict)
 
 
 class Counts:
@@ -78,7 +58,8 @@ class Counts:
             return
         rule = answer.rule
         reason = answer.reason._value_  # what .value looks up, at a seventh of its price
-        self.count((domain, rule, reason) if rule is not None else ("", "", reason))
+        outcome = ALLOWED if answer.allowed else DENIED
+        self.count((domain, rule, outcome, reason) if rule is not None else ("", "", outcome, reason))
         if answer.degraded:
             self.degraded_answers += 1
             if not any(item.verdict.degraded for item in answer.verdicts):
@@ -91,7 +72,7 @@ class Counts:
             self.checks[series] = known + 1
             return
         if len(self.checks) >= SERIES_MOST:
-            series = (OTHER, OTHER, series[2])
+            series = (OTHER, OTHER, *series[2:])
         self.checks[series] = self.checks.get(series, 0) + 1
 
     def missed_domain(self) -> None:
@@ -111,5 +92,10 @@ class Counts:
         durations = self.durations.get(key)
         if durations is None:
             durations = self.durations[key] = Durations()
-        durations.counts[bisect_left(DURATION_BOUNDS_S, duration_s)] += 1
+        durations.counts[bisect_left(durations.bounds_s, duration_s)] += 1
         durations.sum_s += duration_s
+
+    def served_traced(self, method: str, route: str, status: int, exemplar: Exemplar) -> None:
+        """:meth:`served` of a request whose trace is kept."""
+        durations = self.durations.setdefault((method, route, status), Durations())
+        durations.record_traced(exemplar)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
 from services.check_api.answers import AnswerBody, BatchAnswerBody, DetailedBody, ErrorBody, InspectBody
@@ -14,7 +14,6 @@ from services.check_api.lending import LentBody, TokenLeaseBody
 from services.check_api.metrics import Metrics
 from services.docs_page import app_with_docs
 from services.errors import MEDIA_TYPE, install_problem_handlers
-from services.telemetry import PROMETHEUS_TEXT
 
 if TYPE_CHECKING:
     from services.check_api.app import NodeApp
@@ -29,12 +28,21 @@ def build_web(node: NodeApp) -> FastAPI:
     web = app_with_docs(title="Apportion check API", version="1")
     install_problem_handlers(web, node.note_unexpected)
 
-    metrics = Metrics(node.options.region, node.counts, node.limiter.status)
+    metrics = Metrics(
+        node.options.region,
+        node.counts,
+        node.limiter.status,
+        node=node.options.node,
+        calls=node.store_calls,
+        own_tables=node.tables,
+    )
+    node.exposition = metrics.exposition
 
     @web.get("/metrics", tags=["probes"], response_class=Response)
-    async def exposition() -> Response:
-        """Counters and durations in the exposition format of Prometheus."""
-        return Response(metrics.text(), media_type=PROMETHEUS_TEXT)
+    async def exposition(request: Request) -> Response:
+        """Counters and durations as Prometheus reads them: as OpenMetrics where that is asked for."""
+        told = await metrics.exposition.told(request.headers.get("accept", ""))
+        return Response(told.text, media_type=told.media_type)
 
     @web.get("/v1/node", tags=["node"])
     async def view() -> dict[str, Any]:

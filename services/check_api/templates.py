@@ -19,7 +19,7 @@ from regional_limiter.plan import Asking
 from regional_limiter.store.base import Allowed
 from services.check_api.answers import encode_answer
 from services.check_api.bounded_http import encode_reply
-from services.check_api.counts import Series
+from services.check_api.counts import ALLOWED, Series
 from services.check_api.headers import (
     ITEMS_MOST,
     LARGEST_FIELD_INTEGER,
@@ -99,7 +99,7 @@ class _Rules:
     __slots__ = ("items", "joint", "mode", "series", "templates")
 
     def __init__(self, rules: Sequence[Rule], templates: list[_Template], mode: HeaderMode) -> None:
-        self.series: list[Series] = [(rule.domain, rule.id, _OK._value_) for rule in rules]
+        self.series: list[Series] = [(rule.domain, rule.id, ALLOWED, _OK._value_) for rule in rules]
         self.items = [HeaderItem.of(rule.id, rule.capacity, rule.window_ms) for rule in rules]
         self.templates = templates
         self.mode = mode

@@ -30,9 +30,11 @@ from services.control_api.subjects import subjects_router
 from services.control_api.usage_routes import usage_router
 from services.docs_page import app_with_docs
 from services.errors import install_problem_handlers, problem_response
+from services.otlp import sending
 from services.settings import HubSettings
 from services.tasks import ended, watched
-from services.telemetry import PROMETHEUS_TEXT
+from services.telemetry import Exposition
+from services.timed_http import HttpDurations, TimedHttp
 
 log = structlog.get_logger(__name__)
 
@@ -57,11 +59,20 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
     token = settings.control_api.token
     guard = Guard(hub, token.get_secret_value() if token is not None else None)
 
+    durations: HttpDurations = {}
+    exposition = hub_metrics(hub, durations)
+
+    async def metrics() -> Exposition:
+        return exposition
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         following = watched(asyncio.create_task(hub.run(), name="follow topics"))
         try:
-            async with own_limits(settings.control_api.limits) as guard.limits:
+            async with (
+                own_limits(settings.control_api.limits) as guard.limits,
+                sending(settings.telemetry, metrics),
+            ):
                 yield
         finally:
             await ended(following)
@@ -92,13 +103,12 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
     app.middleware("http")(guard)
     for router in ROUTERS:
         app.include_router(router(hub))
-    _add_probes(app, hub)
+    app.add_middleware(TimedHttp, durations=durations)  # the outermost: it times the guard too
+    _add_probes(app, hub, exposition)
     return app
 
 
-def _add_probes(app: FastAPI, hub: Hub) -> None:
-    exposition = hub_metrics(hub)
-
+def _add_probes(app: FastAPI, hub: Hub, exposition: Exposition) -> None:
     @app.get("/livez", summary="Whether this process answers at all")
     async def livez() -> dict[str, str]:
         return {"status": "ok"}
@@ -109,5 +119,6 @@ def _add_probes(app: FastAPI, hub: Hub) -> None:
         return problem_response(503, why) if why else JSONResponse({"status": "ok"})
 
     @app.get("/metrics", summary="Counters in the exposition format of Prometheus", response_class=Response)
-    async def metrics() -> Response:
-        return Response(exposition.text(), media_type=PROMETHEUS_TEXT)
+    async def metrics(request: Request) -> Response:
+        told = await exposition.told(request.headers.get("accept", ""))
+        return Response(told.text, media_type=told.media_type)

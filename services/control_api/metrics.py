@@ -1,4 +1,4 @@
-"""What Prometheus reads of the control API: how it reads the topics, and what became of changes."""
+"""What Prometheus and a collector read of the control API: how it reads the topics, what was asked and changed."""
 
 from __future__ import annotations
 
@@ -8,22 +8,31 @@ from opentelemetry.metrics import CallbackOptions, Observation
 
 from services.control_api.knowledge import Hub
 from services.feed_metrics import add_feed
-from services.telemetry import Exposition, observed
+from services.telemetry import Exposition, bounded_series, observed
+from services.timed_http import HttpDurations, seen_of
 
 
-def hub_metrics(hub: Hub) -> Exposition:
+def hub_metrics(hub: Hub, durations: HttpDurations) -> Exposition:
     exposition = Exposition("control-api")
     meter = exposition.meter
+    exposition.histogram("http.server.request.duration", "Duration of requests", lambda: seen_of(dict(durations)))
     add_feed(meter, hub.feed)
-    gauge = meter.create_observable_gauge
+    gauge, counter = meter.create_observable_gauge, meter.create_observable_counter
     gauge("ratelimit.rules.version", [observed(hub.book.newest)], "", "Newest accepted rules that were read")
-    gauge("ratelimit.proposals.pending", [observed(lambda: hub.proposer.pending)], "", "Changes without an outcome")
+    words = "Changes without an outcome"
+    gauge("ratelimit.proposals.pending", [observed(lambda: hub.proposer.pending)], "{change}", words)
 
     def outcomes(_: CallbackOptions) -> Iterable[Observation]:
         for accepted, count in list(hub.proposer.outcomes_read.items()):
             yield Observation(count, {"accepted": str(accepted).lower()})
 
-    meter.create_observable_counter(
-        "ratelimit.proposals.outcomes", [outcomes], "", "Outcomes read, ours and others'"
-    )
+    def audited(_: CallbackOptions) -> Iterable[Observation]:
+        rows = list(hub.proposer.audited.items())
+        return bounded_series(
+            ({"kind": kind, "accepted": str(accepted).lower()}, count) for (kind, accepted), count in rows
+        )
+
+    counter("ratelimit.proposals.outcomes", [outcomes], "{change}", "Outcomes read, ours and others'")
+    words = "Entries of the history that were read: changes of rules and access tokens, by what was asked"
+    counter("ratelimit.audit.entries", [audited], "{entry}", words)
     return exposition

@@ -16,6 +16,8 @@ from services.clock import wall_ms
 
 WAIT_S = 3.0
 PENDING_MOST = 200
+AUDITED_MOST = 64
+"""Kinds of changes that are counted: a refused one may be called anything."""
 
 
 class NotProposed(Exception):
@@ -50,6 +52,8 @@ class Proposer:
         self._wait_s = wait_s
         self._pending: dict[str, asyncio.Future[History]] = {}
         self.outcomes_read = {True: 0, False: 0}
+        self.audited: dict[tuple[str, bool], int] = {}
+        """Outcomes read by kind of change, and whether it was accepted."""
 
     @property
     def pending(self) -> int:
@@ -58,6 +62,10 @@ class Proposer:
     def take(self, outcome: History) -> None:
         """An outcome, each once."""
         self.outcomes_read[outcome.accepted] += 1
+        asked = (outcome.kind, outcome.accepted)
+        if asked not in self.audited and len(self.audited) >= AUDITED_MOST:
+            asked = ("_other", outcome.accepted)
+        self.audited[asked] = self.audited.get(asked, 0) + 1
         waiting = self._pending.get(outcome.id)
         if waiting is not None and not waiting.done():
             waiting.set_result(outcome)

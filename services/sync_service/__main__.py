@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from global_sync.agent import Agent
 from global_sync.leader import Leader
 from services.check_api.wiring import build_store
+from services.otlp import sending
 from services.serve import serve
 from services.settings import RegionSettings, load_region
 from services.start import begin, kafka_transport
@@ -29,7 +30,8 @@ def build(settings: RegionSettings) -> SyncApp:
         await agent.start()
         await leader.start()
         try:
-            yield
+            async with sending(settings.telemetry, app.metrics):
+                yield
         finally:
             await agent.stop()
             await leader.stop()
@@ -37,7 +39,8 @@ def build(settings: RegionSettings) -> SyncApp:
             await store.close()
 
     token = settings.sync.token.get_secret_value() if settings.sync.token else None
-    return SyncApp(agent, leader, whole_life(), token)
+    app = SyncApp(agent, leader, whole_life(), token)
+    return app
 
 
 def main(arguments: list[str] | None = None) -> int:

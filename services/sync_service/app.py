@@ -16,11 +16,13 @@ import structlog
 
 from global_sync.agent import Agent
 from global_sync.leader import Leader
+from services.beside import beside
 from services.errors import MEDIA_TYPE, problem_body
 from services.tokens import bears_token
 
 if TYPE_CHECKING:
     from services.sync_service.metrics import SyncMetrics
+    from services.telemetry import Exposition
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +55,8 @@ class SyncApp:
         self._whole_life = whole_life or nullcontext()
         self._token = token
         self._metrics: SyncMetrics | None = None
-        self._routes: dict[str, Callable[[], Awaitable[Reply]]] = {
+        self._importing = asyncio.Lock()
+        self._routes: dict[str, Callable[[Scope], Awaitable[Reply]]] = {
             "/livez": self._livez,
             "/readyz": self._readyz,
             "/metrics": self._prometheus,
@@ -92,36 +95,44 @@ class SyncApp:
         if self._token is not None and scope["path"] not in PROBES and not _bears(scope, self._token):
             return _problem(401, "send the token: Authorization: Bearer …")
         try:
-            return await route()
+            return await route(scope)
         except Exception:
             log.exception("unexpected error")
             return _problem(500, "an unexpected error; it has been logged")
 
-    async def _livez(self) -> Reply:
+    async def _livez(self, scope: Scope) -> Reply:
         return _json({"status": "ok"})
 
-    async def _readyz(self) -> Reply:
+    async def _readyz(self, scope: Scope) -> Reply:
         # A standby, and an agent whose link is cut, are ready: they do what can be done.
         return _json({"status": "ok", "active": self._agent.active, "leading": self._leader.active})
 
-    async def _prometheus(self) -> Reply:
-        if self._metrics is None:
-            made = await asyncio.to_thread(self._make_metrics)
-            self._metrics = self._metrics or made
-        return 200, "text/plain; version=0.0.4; charset=utf-8", self._metrics.text()
+    async def _prometheus(self, scope: Scope) -> Reply:
+        told = await (await self.metrics()).told(_header(scope, b"accept").decode("latin-1"))
+        return 200, told.media_type, told.text
+
+    async def metrics(self) -> Exposition:
+        """The process's metrics, imported the first time."""
+        async with self._importing:
+            if self._metrics is None:
+                self._metrics = await beside(self._make_metrics)
+        return self._metrics.exposition
 
     def _make_metrics(self) -> SyncMetrics:
         from services.sync_service.metrics import SyncMetrics
 
-        return SyncMetrics(self._agent.region, self._agent.view, self._leader.view)
+        return SyncMetrics(self._agent, self._leader)
 
-    async def _region(self) -> Reply:
+    async def _region(self, scope: Scope) -> Reply:
         return _json({"agent": self._agent.view(), "leader": self._leader.view()})
 
 
 def _bears(scope: Scope, token: str) -> bool:
-    given: bytes = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-    return bears_token(given, token)
+    return bears_token(_header(scope, b"authorization"), token)
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes:
+    return next((value for name, value in scope["headers"] if name == wanted), b"")
 
 
 def _json(document: object) -> Reply:

@@ -14,10 +14,9 @@ from services.check_api.metrics import Metrics
 from services.control_api.metrics import hub_metrics
 from services.dashboard.metrics import board_metrics
 from services.sync_service.metrics import SyncMetrics
-from services.telemetry import Exposition
+from services.telemetry import Exposition, _add_process
 
-HISTOGRAMS = {"http_server_request_duration_seconds", "rpc_server_duration_seconds"}
-"""Handed to the registry as they are."""
+_UNITS = {"s": "_seconds", "By": "_bytes", "1": "_ratio"}
 
 
 class _Notes:
@@ -27,10 +26,10 @@ class _Notes:
         self.names: set[str] = set()
 
     def create_observable_gauge(self, name: str, _callbacks: Any, unit: str = "", _words: str = "") -> None:
-        self.names.add(name.replace(".", "_") + {"s": "_seconds"}.get(unit, ""))
+        self.names.add(name.replace(".", "_") + _UNITS.get(unit, ""))
 
-    def create_observable_counter(self, name: str, _callbacks: Any, _unit: str = "", _words: str = "") -> None:
-        self.names.add(name.replace(".", "_") + "_total")
+    def create_observable_counter(self, name: str, _callbacks: Any, unit: str = "", _words: str = "") -> None:
+        self.names.add(name.replace(".", "_") + _UNITS.get(unit, "") + "_total")
 
 
 @functools.cache
@@ -38,12 +37,15 @@ def every_instrument() -> frozenset[str]:
     notes = _Notes()
 
     def noting(self: Exposition, *_: Any, **__: Any) -> None:
-        self.registry = mock.Mock()
         self.meter = notes  # type: ignore[assignment]
+        _add_process(self)
 
-    with mock.patch.object(Exposition, "__init__", noting):
+    def histogram(_: Exposition, name: str, *__: Any) -> None:
+        notes.names.add(name.replace(".", "_") + "_seconds")
+
+    with mock.patch.object(Exposition, "__init__", noting), mock.patch.object(Exposition, "histogram", histogram):
         Metrics("eu", Counts(), mock.Mock())
-        SyncMetrics("eu", mock.Mock(), mock.Mock())
-        hub_metrics(mock.MagicMock())
+        SyncMetrics(mock.Mock(), mock.Mock())
+        hub_metrics(mock.MagicMock(), {})
         board_metrics(mock.MagicMock(), mock.MagicMock())
-    return frozenset(notes.names | HISTOGRAMS)
+    return frozenset(notes.names)

@@ -15,6 +15,7 @@ from infra.install import ROOT
 from infra.monitoring.__main__ import RULES, texts
 from infra.monitoring.alerts import ALERTS, EXTERNAL, RECORDS
 from infra.monitoring.panels import ROWS
+from regional_limiter.durations import Durations
 from services.telemetry import Exposition
 from tests.infra.instruments import every_instrument
 
@@ -84,9 +85,16 @@ def test_the_names_that_exist_are_those_that_a_process_shows(tmp_path: Path) -> 
     exposition = Exposition("test", "eu")
     exposition.meter.create_observable_gauge("ratelimit.sync.lag", [_one], "s", "")
     exposition.meter.create_observable_counter("ratelimit.checks", [_one], "{check}", "")
+    exposition.histogram("http.server.request.duration", "", lambda: [({"http.route": "/"}, Durations().seen())])
     shown = set(re.findall(r"^# TYPE (\S+)", exposition.text().decode(), re.MULTILINE))
     exposition.close()
-    assert shown == {"ratelimit_sync_lag_seconds", "ratelimit_checks_total"}
+    assert shown == {
+        "ratelimit_sync_lag_seconds",
+        "ratelimit_checks_total",
+        "http_server_request_duration_seconds",
+        "process_cpu_time_seconds_total",
+        "process_memory_usage_bytes",
+    }
     assert shown <= every_instrument()
 
 

@@ -9,6 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from global_sync.agent import Agent, monotonic_us
+from global_sync.leader import Leader
+from global_sync.transport.memory import MemoryHub
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.store.memory import MemoryStore
 from services.sync_service.app import SyncApp
 
 
@@ -71,7 +76,9 @@ async def test_a_service_that_cannot_start_or_end_says_so_in_the_right_step(fail
 
 
 async def test_where_there_is_a_token_only_the_probes_do_without() -> None:
-    app = SyncApp(Part(epoch=3), Part(leading=True), token="a token of 23 letters")  # type: ignore[arg-type]
+    times, transport = ProtocolTimes(), MemoryHub().transport("us-east")
+    agent = Agent("us-east", MemoryStore(monotonic_us, times, ["p/memory"]), transport, times, None)
+    app = SyncApp(agent, Leader(transport, times, 0), token="a token of 23 letters")
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://sync") as client:
         for path in ("/livez", "/readyz"):
             assert (await client.get(path)).status_code == 200

@@ -75,8 +75,8 @@ async def test_what_agent_and_leader_count_is_shown_as_metrics(tmp_path: Path) -
         finally:
             await agent.stop()
         agent.side.keys_refused = 7
-        metrics = SyncMetrics("a", agent.view, leader.view)
-        lines = [line for line in metrics.text().decode().splitlines() if not line.startswith("#")]
+        metrics = SyncMetrics(agent, leader)
+        lines = [line for line in metrics.exposition.text().decode().splitlines() if not line.startswith("#")]
         shown = {line.split("{")[0]: float(line.split()[-1]) for line in lines}
         metrics.close()
     assert shown["ratelimit_agent_records_total"] == agent.records_read > 0

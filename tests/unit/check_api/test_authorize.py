@@ -116,7 +116,7 @@ async def test_an_allowed_request_passes_with_the_headers_of_a_check() -> None:
     assert (response.status, response.body) == (200, b"")
     assert response.headers["ratelimit"] == '"orders-free";r=7;t=12'
     assert response.headers["cache-control"] == "no-store"
-    assert node.counts.checks == {("default", "orders-free", "ok"): 1}
+    assert node.counts.checks == {("default", "orders-free", "allowed", "ok"): 1}
 
 
 async def test_a_denial_is_429_with_what_a_caller_needs() -> None:

@@ -48,7 +48,7 @@ async def test_metrics_tell_checks_durations_and_state() -> None:
     found = samples(response.body.decode())
     label = {"region": "us-east"}
     assert found["ratelimit_checks_total"] == [
-        ({"domain": "shop", "rule": "orders-free", "outcome": "ok", **label}, 3.0)
+        ({"domain": "shop", "rule": "orders-free", "outcome": "allowed", "reason": "ok", **label}, 3.0)
     ]
     assert found["ratelimit_degraded_checks_total"] == by_cause(store=3.0, floor=0.0)
     assert found["ratelimit_degraded_total"] == [({"cause": "timeout", **label}, 2.0)]

@@ -101,7 +101,7 @@ def test_an_allowance_told_shortly_is_what_is_written_in_full(
             (templates.response_to(allowed, DATE), in_full(answer, mode)),
             (templates.body_to(allowed), encode_answer(answer)),
         ):
-            assert said is None or said == (("d", answer.rule, "ok"), full)
+            assert said is None or said == (("d", answer.rule, "allowed", "ok"), full)
 
 
 @pytest.mark.parametrize("mode", HeaderMode)

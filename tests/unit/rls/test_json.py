@@ -39,7 +39,7 @@ async def test_what_is_allowed_is_200_and_what_is_over_429_without_zero_fields()
     assert status == {"code": "OK", "currentLimit": {"name": "bucket", "requestsPerUnit": 5}, "limitRemaining": 2}
     assert over.json()["overallCode"] == "OVER_LIMIT"
     assert {header["key"] for header in over.json()["responseHeadersToAdd"]} >= {"retry-after", "ratelimit"}
-    assert app.counts.checks[("edge", "bucket", "limited")] == 1
+    assert app.counts.checks[("edge", "bucket", "denied", "limited")] == 1
 
 
 @pytest.mark.parametrize(

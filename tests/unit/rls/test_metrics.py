@@ -21,7 +21,7 @@ async def test_calls_are_counted_by_status_and_domains_without_rules_apart() -> 
         for message in (b"\x0a\x04gone" + entry, b"\x0a\x04edge" + entry, b"\xff"):
             method.call(message, told.append)
         metrics = Metrics("us-east", app.counts, limiter.status)
-        text = metrics.text().decode()
+        text = metrics.exposition.text().decode()
         metrics.close()
     assert len(told) == 3
     counted = [line for line in text.splitlines() if line.startswith("rpc_server_duration_seconds_count")]

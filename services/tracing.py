@@ -1,0 +1,202 @@
+"""Spans of a process, recorded so cheaply that a check can afford it, and kept until they are sent.
+
+A span is begun and ended on the event loop in a few microseconds and is nothing but its values; what a collector
+understands is made of it in a thread (``otlp.py``).  Which requests are traced is decided at their beginning: those
+whose caller says so (``traceparent`` of W3C), a part of those whose caller says nothing, and never more in a second
+than was set.
+
+The span that is being worked at stands in :data:`CURRENT`, where logs and calls to Redis find it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import IntEnum
+from math import log
+from random import getrandbits, random
+from time import monotonic, time_ns
+from typing import Final, NamedTuple
+
+SPANS_MOST: Final = 4096
+"""That wait to be sent; what comes after is dropped, and counted."""
+LINKS_MOST: Final = 32
+"""Of one span."""
+_NEVER: Final = 1 << 62
+
+Value = str | int | float | bool
+
+
+class Kind(IntEnum):
+    """As OpenTelemetry's SpanKind."""
+
+    INTERNAL = 0
+    SERVER = 1
+    CLIENT = 2
+    PRODUCER = 3
+    CONSUMER = 4
+
+
+class Context(NamedTuple):
+    """Where a trace stands.  ``sampled``: whether whoever is there keeps its spans."""
+
+    trace_id: int
+    span_id: int
+    sampled: bool = True
+
+    def header(self) -> str:
+        """As a ``traceparent``."""
+        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{'01' if self.sampled else '00'}"
+
+
+_TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+
+
+def read_traceparent(text: str) -> Context | None:
+    """What a ``traceparent`` says; None: it is none, and a trace begins here."""
+    match = _TRACEPARENT.fullmatch(text.strip())
+    if match is None or match[1] == "ff" or (match[1] == "00" and match[5]):
+        return None
+    trace_id, span_id = int(match[2], 16), int(match[3], 16)
+    if not trace_id or not span_id:
+        return None
+    return Context(trace_id, span_id, bool(int(match[4], 16) & 1))
+
+
+class Span:
+    """Something that was done.  Times in ns of the wall clock; ``failed``: why, None if it went well."""
+
+    __slots__ = ("attributes", "context", "ended_ns", "failed", "kind", "links", "name", "parent_id", "started_ns")
+
+    def __init__(self, name: str, kind: Kind, context: Context, parent_id: int, started_ns: int) -> None:
+        self.name = name
+        self.kind = kind
+        self.context = context
+        self.parent_id = parent_id
+        self.started_ns = started_ns
+        self.ended_ns = 0
+        self.attributes: dict[str, Value] = {}
+        self.links: Sequence[Context] = ()
+        self.failed: str | None = None
+
+
+CURRENT: Final[ContextVar[Span | None]] = ContextVar("span", default=None)
+
+
+@contextmanager
+def working_at(span: Span) -> Iterator[None]:
+    """In here ``span`` is the current one."""
+    token = CURRENT.set(span)
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+
+
+class Tracer:
+    """``ratio``: the part of requests that are traced though their caller says nothing.  ``per_second``: at most.
+
+    ``now_s`` is a steady clock, ``uniform`` gives numbers from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        ratio: float,
+        per_second: int = 100,
+        *,
+        now_s: Callable[[], float] = monotonic,
+        uniform: Callable[[], float] = random,
+    ) -> None:
+        self._ratio = ratio
+        self._per_second = per_second
+        self._now_s = now_s
+        self._uniform = uniform
+        self._left = self._gap()
+        self._second = 0
+        self._begun = 0
+        self._waiting: list[Span] = []
+        self.dropped = 0
+        self.recorded = 0
+        self.on_full: Callable[[], None] = lambda: None
+        """Called when half of :data:`SPANS_MOST` wait."""
+
+    # ---- which
+
+    def wants(self, parent: Context | None) -> bool:
+        """Whether a request shall be traced."""
+        if parent is None:
+            self._left -= 1
+            if self._left > 0:
+                return False
+            self._left = self._gap()
+        elif not parent.sampled:
+            return False
+        return self._within_bounds()
+
+    def _gap(self) -> int:
+        """How many requests until the next one that is traced: as if each were drawn by itself, but drawn once."""
+        if self._ratio <= 0:
+            return _NEVER
+        if self._ratio >= 1:
+            return 1
+        return 1 + int(log(1.0 - self._uniform()) / log(1.0 - self._ratio))
+
+    def _within_bounds(self) -> bool:
+        second = int(self._now_s())
+        if second != self._second:
+            self._second, self._begun = second, 0
+        self._begun += 1
+        return self._begun <= self._per_second
+
+    # ---- recording
+
+    def begin(
+        self,
+        name: str,
+        kind: Kind,
+        parent: Context | None = None,
+        attributes: Mapping[str, Value] | None = None,
+        started_ns: int | None = None,
+    ) -> Span:
+        trace_id = parent.trace_id if parent is not None else getrandbits(128) or 1
+        context = Context(trace_id, getrandbits(64) or 1)
+        span = Span(name, kind, context, parent.span_id if parent is not None else 0, started_ns or time_ns())
+        if attributes:
+            span.attributes.update(attributes)
+        return span
+
+    def end(self, span: Span, failed: str | None = None) -> None:
+        span.ended_ns = time_ns()
+        span.failed = failed or span.failed
+        if len(self._waiting) >= SPANS_MOST:
+            self.dropped += 1
+            return
+        self.recorded += 1
+        self._waiting.append(span)
+        if len(self._waiting) == SPANS_MOST // 2:
+            self.on_full()
+
+    @contextmanager
+    def span(
+        self,
+        name: str,
+        kind: Kind = Kind.INTERNAL,
+        parent: Context | None = None,
+        attributes: Mapping[str, Value] | None = None,
+    ) -> Iterator[Span]:
+        """A span of what is done in here, as the current one; it has failed if that raises."""
+        span = self.begin(name, kind, parent, attributes)
+        with working_at(span):
+            try:
+                yield span
+            except BaseException as error:
+                self.end(span, type(error).__name__)
+                raise
+        self.end(span)
+
+    def take(self) -> list[Span]:
+        """What waits to be sent; it waits no longer."""
+        taken, self._waiting = self._waiting, []
+        return taken
