@@ -14,7 +14,7 @@ from regional_limiter.model.decision import Reason
 from regional_limiter.model.rule import Rule
 from regional_limiter.plan import Asking, Step
 from regional_limiter.store.base import Allowed
-from services.check_api.counts import Series
+from services.check_api.counts import ALLOWED, Series
 from services.check_api.headers import HeaderItem, HeaderMode, allowed_format
 from services.rls.messages import UINT32_MOST, UNIT_OF_MS, Limit
 from services.rls.wire import field_bytes, header_bytes, limit_bytes, number_bytes
@@ -89,7 +89,7 @@ class Allowances:
     def _learnt(self, asking: Asking) -> _Told:
         step: Step = asking.plan.steps[0]
         rule = step.rule
-        series: Series = (rule.domain, rule.id, Reason.OK.value)
+        series: Series = (rule.domain, rule.id, ALLOWED, Reason.OK.value)
         told = _Told(self, series, None, ())
         if len(asking.plan.steps) == 1 and (len(step.key_hash) == _HASH_BYTES or not rule.headers):
             told = _Told(self, series, _status(rule), self._headers(step) if rule.headers else ())
