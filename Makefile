@@ -37,7 +37,7 @@ status: setup  ## what runs of it
 	@$(RUN) -m infra.local status $(ARGS)
 
 test: setup  ## install what the tests need, and run them
-	@$(RUN) -m infra.install redis kafka chromium nginx haproxy node envoy h2spec namespaces
+	@$(RUN) -m infra.install redis kafka chromium nginx haproxy node envoy h2spec namespaces axe
 	@$(RUN) -m infra.deploy_tools
 	$(RUN) $(if $(filter tests,$(TESTS)),-m tests.lanes,-m pytest $(TESTS))
 

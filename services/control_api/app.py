@@ -27,6 +27,7 @@ from services.control_api.rulesets import rulesets_router
 from services.control_api.shadow_routes import shadow_router
 from services.control_api.status import status_router
 from services.control_api.subjects import subjects_router
+from services.control_api.trying import trying_router
 from services.control_api.usage_routes import usage_router
 from services.docs_page import app_with_docs
 from services.errors import install_problem_handlers, problem_response
@@ -50,6 +51,7 @@ ROUTERS = (
     explain_router,
     subjects_router,
     usage_router,
+    trying_router,
 )
 
 

@@ -3,22 +3,23 @@
 import { html, useState } from './vendor/htm-preact-standalone.module.js';
 import { Badge, Problem } from './components.js';
 import { useAnswer, useSession } from './control.js';
-import { clock } from './format.js';
+import { clock, known } from './format.js';
 
 const LOOK_EVERY_MS = 10_000;
 const HOUR_MS = 3_600_000;
 
-const WORDS = {
-  put_rule: 'rule changed', delete_rule: 'rule removed', put_set: 'rule set replaced', rollback: 'went back to an older set',
+export const WORDS = {
+  put_rule: 'rule changed', delete_rule: 'rule removed', put_set: 'rule set replaced',
   put_override: 'override made', delete_override: 'override ended', end_overrides: 'override ran out',
   put_subjects: 'subjects changed', delete_subjects: 'subjects removed', put_token: 'token made', revoke_token: 'token revoked',
 };
-export const wordsOf = (change) => WORDS[change.kind] ?? change.kind.replaceAll('_', ' ');
+export const wordsOf = (change) => (known(change.restores) ? `went back to version ${change.restores}` : WORDS[change.kind]) ?? change.kind.replaceAll('_', ' ');
 
 export function Changes({ openSignIn }) {
   const [since] = useState(() => Date.now() - HOUR_MS);
-  const { me } = useSession();
-  const [answer] = useAnswer(me ? 'history' : null, { since_ms: since, limit: 20 }, [me?.name], { every: LOOK_EVERY_MS });
+  const { me, away } = useSession();
+  const [answer] = useAnswer('history', { since_ms: since, limit: 20 }, [], { every: LOOK_EVERY_MS });
+  if (!me && away) return html`<p class="empty">Not known: the control API does not answer.</p>`;
   if (!me) {
     return html`<p class="empty">Who changed what is told to those who are signed in.${' '}
       <button type="button" onClick=${openSignIn}>Sign in</button></p>`;

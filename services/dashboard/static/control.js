@@ -9,11 +9,13 @@ import { Field, Problem } from './components.js';
 const KEPT = 'apportion.control-token';
 const HEADER = 'Apportion-Control-Token';
 const OURS = 'Apportion-Dashboard';
+const LOOK_EVERY_MS = 5000;
 
 class Session {
   constructor() {
     this.token = sessionStorage.getItem(KEPT);
     this.me = null; // {name, role, domains} of whoever asks; null: not known
+    this.why = null; // {status, detail}: why it is not known; null before the first answer
     this.listeners = new Set();
   }
 
@@ -30,8 +32,10 @@ class Session {
   async refresh() {
     const answer = await ask('whoami');
     const who = answer.ok ? answer.body : { known: false, status: answer.status, detail: answer.problem.detail };
+    const before = JSON.stringify([this.me, this.why]);
     this.me = who.known ? who : null;
-    this.told();
+    this.why = who.known ? null : { status: who.status, detail: who.detail ?? '' };
+    if (JSON.stringify([this.me, this.why]) !== before) this.told();
     return who;
   }
 
@@ -52,6 +56,11 @@ class Session {
     this.token = null;
     sessionStorage.removeItem(KEPT);
     this.refresh();
+  }
+
+  // Whether the control API could not be asked at all.
+  get away() {
+    return this.why !== null && this.why.status !== 401 && this.why.status !== 403;
   }
 
   may(role, domain) {
@@ -89,6 +98,7 @@ function parsed(text) {
 
 export const session = new Session();
 session.refresh();
+setInterval(() => document.hidden || session.refresh(), LOOK_EVERY_MS);
 
 // Draws the component again when somebody signs in or out.
 export function useSession() {
@@ -101,21 +111,29 @@ export function useSession() {
 export function useAnswer(path, query, deps, { every } = {}) {
   const [answer, setAnswer] = useState(null);
   const [count, again] = useReducer((before) => before + 1, 0);
-  const { token } = useSession();
+  const { token, me, why } = useSession();
+  const known = me !== null;
   useEffect(() => {
     let wanted = true;
     const fetchIt = async () => {
       const got = await ask(path, { query });
       if (wanted) setAnswer(got);
     };
-    if (path !== null) fetchIt();
-    const timer = every && path !== null ? setInterval(fetchIt, every) : null;
+    if (path !== null && known) fetchIt();
+    const timer = every && path !== null && known ? setInterval(fetchIt, every) : null;
     return () => {
       wanted = false;
       clearInterval(timer);
     };
-  }, [...deps, token, count]);
+  }, [...deps, path, token, known, count]);
+  // Nobody is asked for what would be refused.
+  if (!known) return [why === null ? null : unknownTo(why), again];
   return [answer, again];
+}
+
+function unknownTo({ status, detail }) {
+  if (status === 401 || status === 403) return { ok: false, status, problem: { title: 'Sign in to see this', detail: 'Rules, keys and the audit are told to those whom the control API knows.' } };
+  return { ok: false, status, problem: { title: 'The control API does not answer', detail } };
 }
 
 export function SignInDialog({ close }) {

@@ -34,9 +34,19 @@ export function clock(ms) {
   return new Date(ms).toLocaleTimeString('en-GB', { hour12: false });
 }
 
+// Today by its time alone, else with the day.
+export function when(ms) {
+  if (!known(ms)) return NOT_KNOWN;
+  const then = new Date(ms);
+  const day = then.toDateString() === new Date().toDateString() ? '' : `${then.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' })} `;
+  return `${day}${clock(ms)}`;
+}
+
 // rl:{tag}:domain/rule:identity -> identity, readable.
-export function keyName(key) {
-  const identity = key.replace(/^rl:\{[^}]*\}:[^:]*:/, '');
+export const keyName = (key) => keyOf(key.replace(/^rl:\{[^}]*\}:[^:]*:/, ''));
+
+// An identity, as it stands in a bucket's key.
+export function keyOf(identity) {
   if (identity === '') return 'all requests';
   if (identity.startsWith('#')) return `${identity.slice(0, 9)}…`;
   return identity

@@ -11,6 +11,10 @@ export const PAGES = [
   { name: 'quota', title: 'Quota', key: 'q', load: () => import('./pages/quota.js') },
   { name: 'region', title: 'Region', key: 'r', load: () => import('./pages/region.js') },
   { name: 'sync', title: 'Sync', key: 's', load: () => import('./pages/sync.js') },
+  { name: 'rules', title: 'Rules', key: 'u', load: () => import('./pages/rules.js') },
+  { name: 'keys', title: 'Keys', key: 'k', load: () => import('./pages/keys.js') },
+  { name: 'audit', title: 'Audit', key: 'a', load: () => import('./pages/audit.js') },
+  { name: 'try', title: 'Try it', key: 't', load: () => import('./pages/try.js') },
 ];
 const THEMES = ['auto', 'light', 'dark'];
 
@@ -29,6 +33,8 @@ export function Shell({ feed }) {
     <${Side} current=${page} feed=${feed} openHelp=${() => setHelp(true)} openSignIn=${() => setSignIn(true)} />
     <main id="content" tabindex="-1">
       <${Lost} feed=${feed} />
+      ${session.away && feed.connected && html`<p class="sentence warn away" role="alert"><b aria-hidden="true">!</b> <span>The control API does not
+        answer: rules, keys and the audit cannot be read or changed now. What is live goes on. It is asked again by itself.</span></p>`}
       ${feed.status?.mode === 'embedded' && html`<p class="banner">Embedded mode: all regions run in one process, without
         Redis and Kafka. For trying things out, not for production.</p>`}
       ${page
