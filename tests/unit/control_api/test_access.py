@@ -107,9 +107,9 @@ async def test_every_address_but_the_open_ones_refuses_who_has_no_role_there(
         for path, methods in paths.items():
             if path in ("/livez", "/readyz", "/metrics", "/rulesets", "/history", "/history/{offset}"):
                 continue  # what belongs to no domain, and lists that show only what one may see
-            if path in ("/v1/status", "/v1/usage", "/v1/me"):
+            if path in ("/v1/status", "/v1/usage", "/v1/me", "/v1/regions"):
                 continue
-            rest = {"client_key": "acme", "client_key:path": "acme"}
+            rest = {"client_key": "acme", "client_key:path": "acme", "region": "us-east"}
             address = path.format(
                 domain="shop", rule_id="r", token_id="0" * 16, version=1, override_id="0" * 16, **rest
             )
