@@ -7,6 +7,7 @@ lowering itself: then its record is older than the grow (``newest``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from global_sync.protocol.messages import Beat, Kind, LeaseRecord, Mark, Record, Seq, Snapshot, Welcome
 from global_sync.protocol.snapshots import SnapshotParts
 from regional_limiter.model.enforcement import BASE
+from regional_limiter.model.share import SHARE_UNITS
 
 KEYS_MOST = 100_000
 SAID_MOST = 8
@@ -155,6 +157,21 @@ class Granted:
                     said.append(region.welcome)
                 if said and len(region.leases) < KEYS_MOST:
                     region.leases[key] = said[-SAID_MOST:]
+
+
+def without_released(shares: Mapping[str, int], newest: Mapping[str, Seq]) -> dict[str, int]:
+    """The shares of one key by region, none above what is left by the others.
+
+    A region may lower itself without a record, and a grow of another may use that room: then those whose records
+    are older (``newest``) have given what is too much.
+    """
+    left = dict(shares)
+    over = sum(left.values()) - SHARE_UNITS
+    for region in sorted(newest, key=lambda region: newest[region]):
+        given = min(max(0, over), left[region])
+        left[region] -= given
+        over -= given
+    return left
 
 
 def _with(said: list[_Said], newest: _Said) -> list[_Said]:

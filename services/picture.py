@@ -15,7 +15,7 @@ from global_sync.transport.base import LOG, USAGE, Message
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
 from services.bases_seen import BasesSeen
-from services.granted import Granted
+from services.granted import Granted, without_released
 from services.health import CUT_MS, Heard, LeaderSeen, RegionHealth, RegionProbe, Sentence, region_health, sentences
 from services.share_history import Entry, ShareHistory
 
@@ -132,7 +132,9 @@ class Picture:
         if not adaptive:
             return {region.name: bases.get(region.name, 0) for region in regions}
         shares = {region.name: self._share(key, bases.get(region.name, 0), region) for region in regions}
-        self._take_released(shares, key, [region.name for region in regions if _in_session(region)])
+        known = {name: share for name, share in shares.items() if share is not None}
+        newest = {region.name: self._granted.newest(region.name, key) for region in regions if _in_session(region)}
+        shares.update(without_released(known, {name: seq for name, seq in newest.items() if name in known}))
         for region in sorted(
             filter(_is_unheard, regions), key=lambda region: region.link_age_ms or 0, reverse=True
         ):
@@ -145,17 +147,6 @@ class Picture:
             if _in_session(region) and others + most <= SHARE_UNITS:
                 shares[region.name] = most
         return shares
-
-    def _take_released(self, shares: dict[str, int | None], key: str, in_session: Sequence[str]) -> None:
-        """A region may lower itself without a record, and a grow of another may use that room: then those whose
-        records are older have given what is too much."""
-        over = sum(share or 0 for share in shares.values()) - SHARE_UNITS
-        for name in sorted(in_session, key=lambda name: self._granted.newest(name, key)):
-            if over <= 0:
-                return
-            given = min(over, shares[name] or 0)
-            shares[name] = (shares[name] or 0) - given
-            over -= given
 
     def _share(self, key: str, base: int, region: RegionHealth) -> int | None:
         if not region.points:

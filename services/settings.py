@@ -502,10 +502,14 @@ class ControlApiSettings(Listener):
 
 class DashboardSettings(Listener):
     """``control_api``: where the control API is asked, with the token of whoever looks; unless given, on this
-    machine at the port in ``[control_api]``."""
+    machine at the port in ``[control_api]``.
+    ``history``: the file of what is remembered, one for each dashboard; without one it ends with the process.
+    ``history_mb_most``: what that file may grow to."""
 
     port: Port
     control_api: Url | None = None
+    history: Path | None = None
+    history_mb_most: int = Field(default=1000, ge=10, le=100_000)
 
     @property
     def url(self) -> str:

@@ -19,6 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from global_sync.transport.base import Transport
 from services.dashboard.board import Board
 from services.dashboard.metrics import board_metrics
+from services.dashboard.past.recorder import Recorder
+from services.dashboard.past.routes import Past, past_router
 from services.dashboard.proxy import ControlProxy
 from services.dashboard.stream import Broadcaster, Subscriber, TooManySubscribers
 from services.errors import install_problem_handlers, problem_response
@@ -32,6 +34,8 @@ log = structlog.get_logger(__name__)
 
 STATIC = Path(__file__).with_name("static")
 LOOK_EVERY_S = 2.0
+IN_MEMORY_BYTES_MOST = 64_000_000
+"""Of what is remembered without a file."""
 COOKIE = "apportion_dashboard"
 OPEN_PATHS = ("/livez", "/readyz")
 SECURITY_HEADERS = {
@@ -51,6 +55,7 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
     board = Board(transport, settings, probes.last, mode)
     broadcaster = Broadcaster(board.tick, board.hello)
     control = ControlProxy(settings)
+    recorder = _recorder(transport, settings, board, probes, mode)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -59,6 +64,7 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
             watched(asyncio.create_task(board.feed.run(), name="follow topics")),
             watched(asyncio.create_task(broadcaster.run(), name="frames")),
             watched(asyncio.create_task(_look(probes), name="look at regions")),
+            watched(asyncio.create_task(recorder.run(), name="remember")),
         ]
         try:
             yield
@@ -67,19 +73,34 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
             for task in tasks:
                 await ended(task)
             await control.close()
+            recorder.close()
             await probes.close()
             await transport.close()
 
     app = FastAPI(title="Apportion dashboard", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.board, app.state.broadcaster = board, broadcaster
+    app.state.board, app.state.broadcaster, app.state.recorder = board, broadcaster, recorder
     install_problem_handlers(app, lambda error: log.error("unexpected error", exc_info=error))
     if settings.dashboard.token is not None:
         app.middleware("http")(_token_guard(settings.dashboard.token.get_secret_value()))
     app.add_middleware(_Headers)
     _add_routes(app, board, broadcaster)
     app.include_router(control.router())
+    app.include_router(past_router(Past(recorder, board.bases_of, board.region_names, board.sync_shown)))
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app
+
+
+def _recorder(transport: Transport, settings: HubSettings, board: Board, probes: Probes, mode: str) -> Recorder:
+    in_file = settings.dashboard.history if mode == "kafka" else None
+    most = settings.dashboard.history_mb_most * 1_000_000 if in_file is not None else IN_MEMORY_BYTES_MOST
+    return Recorder(
+        transport,
+        in_file,
+        settings.times(),
+        lambda now_ms: board.picture.health(probes.last(), now_ms),
+        probes.last,
+        bytes_most=most,
+    )
 
 
 async def _subscriber(request: Request) -> AsyncIterator[Subscriber]:

@@ -104,6 +104,32 @@ class Board:
     def past(self, rule: str, key: str) -> dict[str, Any]:
         return self.history.columns(rule, key, [region["name"] for region in self._status.get("regions", [])])
 
+    # ---- for what is remembered
+
+    def region_names(self) -> list[str]:
+        """In the order in which they are shown."""
+        return [region["name"] for region in self._status.get("regions", [])]
+
+    def bases_of(self, domain: str) -> Mapping[str, int]:
+        """Region -> base; empty for a domain that has no rules."""
+        known = self.book.get(domain)
+        return known.rule_set.bases if known is not None else {}
+
+    def sync_shown(self) -> dict[str, Any]:
+        """Leader and regions, as the last frame tells them, with what they refused."""
+        if not self._status:
+            self.tick()
+        refused = {}
+        for region, probe in self._probes().items():
+            agent, leader = probe.agent or {}, probe.leader or {}
+            refused[region] = {"agent": agent.get("violations"), "leader": leader.get("violations")}
+        return {
+            "leader": self._status["leader"],
+            "regions": self._status["regions"],
+            "refused": refused,
+            "candidates": {region: probe.leader for region, probe in self._probes().items() if probe.leader},
+        }
+
     # ---- parts of a frame
 
     def _ask_silent_ones(self, now_ms: int) -> None:

@@ -1,0 +1,192 @@
+"""Usage messages into cells: what the running totals have grown by, and what shares the region was at.  Pure.
+
+Totals are merged by maximum for each node's incarnation, as everywhere: repeats, late messages and agents that take
+over count once.  Growth belongs to the second in which the broker stamped the message.  A region that was silent
+for longer has done it all the while, so it is spread evenly; nobody knows better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from regional_limiter.model.enforcement import BASE as AT_BASE
+from regional_limiter.model.keys import rule_of
+from regional_limiter.model.share import floor_of
+from regional_limiter.usage import is_own_row
+from services.dashboard.past.cells import EVERYTHING, MINUTE_MS, SECOND_MS, Placed, empty_cell, spread
+from services.dashboard.past.key_watch import KeyWatch
+
+USUAL_GAP_MS = 2_500
+"""Messages come every second; one that is this late leaves no second without its part."""
+BY_SECOND_MOST_MS = 600_000
+GAP_MOST_MS = 86_400_000
+SETTLING_MS = 120_000
+"""After a start in the middle of the topic: what is heard of first within it was there before."""
+SOURCES_MOST = 2_000
+NAMES_A_SOURCE_MOST = 20_000
+REGIONS_MOST = 100
+
+Totals = dict[str, list[int]]
+"""By rule or key: allowed and denied cost, and when they were last told."""
+
+
+class UsageGrowth:
+    """``state`` is all that it knows, for a file; ``restore`` goes on from it."""
+
+    def __init__(self, watch: KeyWatch | None = None) -> None:
+        self._watch = watch or KeyWatch()
+        self._sources: dict[str, Totals] = {}
+        self._heard_ms: dict[str, int] = {}
+        self._settled_ms: int | None = None
+        self.next_offset: int | None = None
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "sources": self._sources,
+            "heard_ms": self._heard_ms,
+            "settled_ms": self._settled_ms,
+            "next_offset": self.next_offset,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._sources = {
+            str(name): {str(one): [int(value) for value in totals] for one, totals in known.items()}
+            for name, known in state["sources"].items()
+        }
+        self._heard_ms = {str(region): int(at_ms) for region, at_ms in state["heard_ms"].items()}
+        self._settled_ms, self.next_offset = state["settled_ms"], state["next_offset"]
+
+    def take(self, usage: Mapping[str, Any], offset: int, stamp_ms: int) -> list[Placed]:
+        """``stamp_ms``: the broker's.  A message that was taken before changes nothing.  Raises ValueError."""
+        if self.next_offset is not None and offset < self.next_offset:
+            return []
+        if self.next_offset is None:
+            self._settled_ms = 0 if offset == 0 else stamp_ms + SETTLING_MS
+        self.next_offset = offset + 1
+        region = str(usage["region"])
+        if region not in self._heard_ms and len(self._heard_ms) >= REGIONS_MOST:
+            return []
+        begin_ms = self._begin_ms(region, stamp_ms)
+        self._heard_ms[region] = stamp_ms
+        placed: list[Placed] = []
+        try:
+            rules = self._rules(region, usage, stamp_ms)
+            shares, keys = self._keys(region, usage, stamp_ms)
+        except (TypeError, AttributeError, KeyError, IndexError) as error:
+            raise ValueError(f"not a usage message: {error!r}") from None
+        for name in {**rules, **shares}:
+            placed += _cells(name, name, region, begin_ms, stamp_ms, rules.get(name, (0, 0)), shares.get(name))
+        for key, rule, grown, share in keys:
+            placed += _cells(key, rule, region, begin_ms, stamp_ms, grown, share)
+        everything = sum(grown[0] for grown in rules.values()), sum(grown[1] for grown in rules.values())
+        placed += _cells(EVERYTHING, EVERYTHING, region, begin_ms, stamp_ms, everything, None)
+        return placed
+
+    def _begin_ms(self, region: str, stamp_ms: int) -> int:
+        """The end of the last second that is told already."""
+        this_second_ms = stamp_ms - stamp_ms % SECOND_MS - 1
+        heard_ms = self._heard_ms.get(region)
+        if heard_ms is None or not USUAL_GAP_MS < stamp_ms - heard_ms <= GAP_MOST_MS:
+            return this_second_ms
+        return heard_ms
+
+    def _rules(self, region: str, usage: Mapping[str, Any], now_ms: int) -> dict[str, tuple[int, int]]:
+        grown: dict[str, tuple[int, int]] = {}
+        for source, rows in (usage.get("counted") or {}).items():
+            for name, values in rows.items():
+                if not is_own_row(name):
+                    continue
+                more = self._grow(f"{region} node {source}", name, values, now_ms, is_key=False)
+                known = grown.get(name, (0, 0))
+                grown[name] = known[0] + more[0], known[1] + more[1]
+        return grown
+
+    def _keys(
+        self, region: str, usage: Mapping[str, Any], now_ms: int
+    ) -> tuple[dict[str, tuple[int, ...]], list[tuple[str, str, tuple[int, int], tuple[int, ...]]]]:
+        """Sums of shares by rule, and (key, rule, growth, share) of the keys that have a series."""
+        phase = _phase(usage)
+        sums: dict[str, tuple[int, ...]] = {}
+        kept: list[tuple[str, str, tuple[int, int], tuple[int, ...]]] = []
+        source = f"{region} agent {usage['agent']}"
+        for key, entry in usage["keys"].items():
+            domain, rule_id = rule_of(key)
+            rule = f"{domain}/{rule_id}"
+            share = _share(entry["share"], int(usage["bases"].get(domain, 0)), phase)
+            grown = self._grow(source, key, entry["totals"], now_ms, is_key=True)
+            known = sums.get(rule, (0, 0, 0, 0))
+            sums[rule] = tuple(a + b for a, b in zip(known, share, strict=True))
+            if self._watch.note(rule, key, sum(grown), now_ms):
+                kept.append((key, rule, grown, share))
+        return sums, kept
+
+    def _grow(self, source: str, name: str, values: Any, now_ms: int, *, is_key: bool) -> tuple[int, int]:
+        told = int(values[2]), int(values[3])
+        totals = self._sources.get(source)
+        if totals is None:
+            if len(self._sources) >= SOURCES_MOST:
+                del self._sources[next(iter(self._sources))]
+            totals = self._sources[source] = {}
+        known = totals.pop(name, None)
+        if known is None:
+            if len(totals) >= NAMES_A_SOURCE_MOST:
+                del totals[next(iter(totals))]
+            # An agent's totals of a key begin with what its nodes had: of a new one, only what comes after is
+            # growth.
+            settling = self._settled_ms is not None and now_ms < self._settled_ms
+            known = [*told, now_ms] if settling or is_key else [0, 0, now_ms]
+        totals[name] = [max(known[0], told[0]), max(known[1], told[1]), now_ms]  # the last told stands last
+        return max(0, told[0] - known[0]), max(0, told[1] - known[1])
+
+    def forget(self, now_ms: int, after_ms: int) -> None:
+        """Sources that nobody has told of for so long."""
+        for source, totals in list(self._sources.items()):
+            if now_ms - max((one[2] for one in totals.values()), default=0) > after_ms:
+                del self._sources[source]
+
+
+def _phase(usage: Mapping[str, Any]) -> str:
+    """What the region's shares are: its leases while its session lives, else the floor or the base."""
+    points = usage["points"]
+    if any((point.get("session_left_ms") or 0) > 0 for point in points):
+        return "lease"
+    return "floor" if any((point.get("consent_left_ms") or 0) > 0 for point in points) else "base"
+
+
+def _share(told: int | None, base: int, phase: str) -> tuple[int, int, int, int]:
+    """One key: 1, its base, what is lent of it, what is borrowed."""
+    units = base if phase == "base" or told is None or told == AT_BASE else int(told)
+    if phase == "floor":
+        units = floor_of(base)
+    return 1, base, max(0, base - units), max(0, units - base)
+
+
+def _cells(
+    name: str,
+    rule: str,
+    region: str,
+    begin_ms: int,
+    end_ms: int,
+    grown: tuple[int, int],
+    share: tuple[int, ...] | None,
+) -> list[Placed]:
+    """The growth spread over (begin, end]; the shares where they were told.
+
+    Of a rule only what is not 0: that its region was heard stands in EVERYTHING.
+    """
+    by_minute = end_ms - begin_ms > BY_SECOND_MOST_MS
+    step_ms = MINUTE_MS if by_minute else SECOND_MS
+    if name == rule != EVERYTHING and grown == (0, 0):
+        begin_ms = end_ms - end_ms % step_ms - 1
+    allowed, denied = (list(spread(total, begin_ms, end_ms, step_ms)) for total in grown)
+    placed = [
+        Placed(name, rule, region, at_ms, [part, denied[number][1], 1, *_NO_SHARE], by_minute)
+        for number, (at_ms, part) in enumerate(allowed)
+    ]
+    if share is not None:
+        placed[-1].cell[3:7] = share
+    return placed
+
+
+_NO_SHARE = empty_cell()[3:]

@@ -1,0 +1,235 @@
+"""The past over HTTP: series, busiest keys, shares at a moment, the log's steps, incidents, sync.
+
+Answers are bounded, and carry an ETag: what has not changed is not sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from regional_limiter.model.keys import rule_of
+from services.clock import wall_ms
+from services.dashboard.past.asked import BadQuestion, columns, span, wanted
+from services.dashboard.past.cells import MINUTE_MS, SECOND_MS
+from services.dashboard.past.file import AnswerTookTooLong
+from services.dashboard.past.recorder import Recorder
+from services.dashboard.past.rollups import SECONDS_KEPT_MS
+from services.dashboard.past.share_steps import Step
+from services.dashboard.past.stored_steps import STEPS_TOLD_MOST
+from services.errors import problem_response
+
+AT_ONCE = 4
+INCIDENTS_TOLD_MOST = 500
+DAY_MS = 86_400_000
+
+Moment = Annotated[int | None, Query(ge=0, le=2**53, description="Milliseconds since 1970.")]
+Until = Annotated[int | None, Query(ge=0, le=2**53, alias="to")]
+Since = Annotated[int | None, Query(ge=0, le=2**53, alias="from")]
+Name = Annotated[str | None, Query(max_length=200)]
+Needed = Annotated[str, Query(max_length=200)]
+Key = Annotated[str | None, Query(max_length=2000)]
+Answer = TypeVar("Answer")
+
+
+class Past:
+    """``bases``: region -> base of a domain; ``regions``: in the order in which pages show them."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        bases: Callable[[str], Mapping[str, int]],
+        regions: Callable[[], Sequence[str]],
+        live: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self._recorder = recorder
+        self._bases = bases
+        self._regions = regions
+        self._live = live
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def _ask(self, question: Callable[[], Answer]) -> Answer:
+        async with self._at_once:
+            return await asyncio.to_thread(question)
+
+    async def series(
+        self,
+        domain: str | None,
+        rule: str | None,
+        key: str | None,
+        time: tuple[int | None, int | None],
+        step: int | None,
+    ) -> dict[str, Any]:
+        now_ms = wall_ms()
+        asked = wanted(domain, rule, key, span(*time, now_ms), step, now_ms)
+        found = await self._ask(lambda: self._recorder.rollups.series(asked))
+        return columns(asked, found, self._regions())
+
+    async def keys(self, domain: str, rule: str, time: tuple[int | None, int | None], limit: int) -> dict[str, Any]:
+        now_ms = wall_ms()
+        begin, until = span(*time, now_ms)
+        source_ms = SECOND_MS if begin >= now_ms - SECONDS_KEPT_MS else MINUTE_MS
+        found = await self._ask(
+            lambda: self._recorder.rollups.busiest(f"{domain}/{rule}", source_ms, begin, until, limit)
+        )
+        rows = [{"key": key, "allowed": allowed, "denied": denied} for key, allowed, denied in found]
+        return {"from_ms": begin, "to_ms": until, "keys": rows}
+
+    async def shares_at(self, at_ms: int, key: str | None, limit: int) -> dict[str, Any]:
+        """Of one key, or of all that somebody was granted other than its base of."""
+        steps = self._recorder.stored_steps
+        since_ms = await self._ask(steps.since_ms)
+        leader = await self._ask(lambda: steps.leader_at(at_ms))
+        keys = [key] if key is not None else await self._ask(lambda: steps.moved_at(at_ms, limit))
+        told = []
+        for one in keys:
+            bases = self._bases_of(one)
+            held = await self._ask(lambda one=one, bases=bases: steps.at(one, at_ms, bases))  # type: ignore[misc]
+            regions = {region: share.shown(bases[region]) for region, share in held.items()}
+            told.append({"key": one, "regions": regions, "together": sum(share.units for share in held.values())})
+        return {
+            "time_ms": at_ms,
+            "known": since_ms is not None and at_ms >= since_ms,
+            "since_ms": since_ms,
+            "epoch": leader.epoch if leader is not None else None,
+            "keys": told,
+        }
+
+    async def steps(self, key: str, time: tuple[int | None, int | None]) -> dict[str, Any]:
+        """How a key's shares moved: what held at the beginning, then each step, sessions too."""
+        begin, until = span(*time, wall_ms())
+        bases = self._bases_of(key)
+        steps = self._recorder.stored_steps
+        found = await self._ask(lambda: steps.steps([key, ""], begin, until, STEPS_TOLD_MOST))
+        if len(found) == STEPS_TOLD_MOST:
+            begin = found[0].at_ms
+        held = await self._ask(lambda: steps.at(key, begin, bases))
+        return {
+            "key": key,
+            "from_ms": begin,
+            "to_ms": until,
+            "since_ms": await self._ask(steps.since_ms),
+            "bases": dict(bases),
+            "begin": {region: share.shown(bases[region]) for region, share in held.items()},
+            "steps": [_shown(step) for step in found],
+        }
+
+    async def records(self, time: tuple[int | None, int | None], key: str | None, limit: int) -> dict[str, Any]:
+        begin, until = span(*time, wall_ms())
+        keys = None if key is None else [key, ""]
+        found = await self._ask(lambda: self._recorder.stored_steps.steps(keys, begin, until, limit))
+        return {"from_ms": begin, "to_ms": until, "steps": [_shown(step) for step in reversed(found)]}
+
+    async def incidents(self, since: int | None, until: int | None, limit: int) -> dict[str, Any]:
+        begin, end = span(since, until, wall_ms(), DAY_MS)
+        found = await self._ask(lambda: self._recorder.stored_incidents.since(begin, end + 1, limit))
+        return {"since_ms": begin, "incidents": found}
+
+    async def sync(self) -> dict[str, Any]:
+        recorder, now_ms = self._recorder, wall_ms()
+        return {
+            "now_ms": now_ms,
+            **self._live(),
+            "log": {
+                "epoch": recorder.steps.epoch,
+                "next_offset": recorder.steps.next_offset,
+                "keys_moved": recorder.steps.keys_moved(),
+                "silent_ms": recorder.feed.silent_ms("rl.log") if recorder.feed is not None else None,
+            },
+            "leases": recorder.convergence.shown(now_ms),
+            "history": await self._ask(recorder.shown),
+        }
+
+    def _bases_of(self, key: str) -> Mapping[str, int]:
+        try:
+            domain = rule_of(key)[0] if key.startswith("rl:{") else ""
+        except ValueError:
+            domain = ""
+        bases = self._bases(domain)
+        if not bases:
+            raise BadQuestion("key: must be a bucket key of a domain that has rules, rl:{…}:domain/rule:identity")
+        return bases
+
+
+def past_router(past: Past) -> APIRouter:
+    router = APIRouter(prefix="/v1")
+
+    @router.get("/series")
+    async def series(
+        request: Request, domain: Name = None, rule: Name = None, key: Key = None, begin: Since = None,
+        until: Until = None, step: Annotated[int | None, Query(ge=1, le=2**40)] = None,
+    ) -> Response:  # fmt: skip
+        return await _answer(request, past.series(domain, rule, key, (begin, until), step))
+
+    @router.get("/keys")
+    async def keys(
+        request: Request, domain: Needed, rule: Needed,
+        begin: Since = None, until: Until = None, limit: Annotated[int, Query(ge=1, le=200)] = 20,
+    ) -> Response:  # fmt: skip
+        return await _answer(request, past.keys(domain, rule, (begin, until), limit))
+
+    @router.get("/shares/at")
+    async def shares_at(
+        request: Request, time: Annotated[int, Query(ge=0, le=2**53)], key: Key = None,
+        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    ) -> Response:  # fmt: skip
+        return await _answer(request, past.shares_at(time, key, limit))
+
+    @router.get("/shares/steps")
+    async def steps(
+        request: Request, key: Annotated[str, Query(max_length=2000)], begin: Since = None, until: Until = None
+    ) -> Response:
+        return await _answer(request, past.steps(key, (begin, until)))
+
+    @router.get("/shares/records")
+    async def records(
+        request: Request, key: Key = None, begin: Since = None, until: Until = None,
+        limit: Annotated[int, Query(ge=1, le=STEPS_TOLD_MOST)] = 200,
+    ) -> Response:  # fmt: skip
+        return await _answer(request, past.records((begin, until), key, limit))
+
+    @router.get("/incidents")
+    async def incidents(
+        request: Request, since: Moment = None, until: Moment = None,
+        limit: Annotated[int, Query(ge=1, le=INCIDENTS_TOLD_MOST)] = 100,
+    ) -> Response:  # fmt: skip
+        return await _answer(request, past.incidents(since, until, limit))
+
+    @router.get("/sync")
+    async def sync(request: Request) -> Response:
+        return await _answer(request, past.sync())
+
+    return router
+
+
+async def _answer(request: Request, asking: Any) -> Response:
+    try:
+        body = msgspec.json.encode(await asking)
+    except BadQuestion as error:
+        return problem_response(422, str(error))
+    except AnswerTookTooLong as error:
+        return problem_response(503, str(error))
+    tag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def _shown(step: Step) -> dict[str, Any]:
+    return {
+        "at_ms": step.at_ms,
+        "key": step.key,
+        "region": step.region,
+        "units": step.units,
+        "kind": step.kind,
+        "epoch": step.epoch,
+        "n": step.n,
+        "session": step.session,
+        "offset": step.log_offset,
+    }

@@ -1,0 +1,169 @@
+"""The log as steps: from when on which region was granted how much of a key, and whether its session lived.  Pure.
+
+The ledger of :mod:`services.granted` is folded as the log is read; a step is written where what it says has
+changed. A region follows a record within some tens of milliseconds, so a step is when the right moved, by the
+broker's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from global_sync.protocol.messages import Beat, LeaseRecord, Mark, Record, Snapshot, Welcome
+from regional_limiter.model.enforcement import BASE
+from services.granted import Granted
+
+SESSIONS = ""
+"""The key of steps that tell of a region's session, or, without a region, of a leader."""
+
+WELCOME, SNAPSHOT = "welcome", "snapshot"
+RENEWED, OVER, LEADER = "renewed", "over", "leader"
+
+
+class Step(NamedTuple):
+    """From ``at_ms`` on ``region`` is granted ``units`` of ``key`` (None: its base).  ``kind``: what said so (grow,
+    keep, welcome, snapshot).
+
+    Of SESSIONS, without units: ``welcome`` and ``renewed`` (the session lives), ``over`` (it has ended for want of
+    renewals: the region is at its floor, and after its consent at its base), ``leader`` (without a region).
+    """
+
+    key: str
+    region: str
+    at_ms: int
+    units: int | None
+    kind: str
+    log_offset: int
+    epoch: int
+    n: int
+    session: int
+
+
+@dataclass(slots=True)
+class _Session:
+    number: int
+    basis: int
+    renewed_ms: int
+    over: bool = False
+
+
+class ShareSteps:
+    """``session_ms``: D.  ``known``: what the steps that are kept already end with, ``next_offset`` what they are
+    of."""
+
+    def __init__(
+        self, session_ms: int, known: Mapping[tuple[str, str], int] | None = None, next_offset: int | None = None
+    ) -> None:
+        self._session_ms = session_ms
+        self._granted = Granted()
+        self._units: dict[tuple[str, str], int] = dict(known or {})
+        self._sessions: dict[str, _Session] = {}
+        self.next_offset = next_offset
+        self.epoch = 0
+
+    def take(self, records: Iterable[Record], offset: int, stamp_ms: int) -> list[Step]:
+        """``stamp_ms``: the broker's.  Of a message that was taken before, only the ledger learns."""
+        steps: list[Step] = []
+        for record in records:
+            before = self.epoch
+            self._granted.take(record, stamp_ms)
+            self.epoch = self._granted.epoch
+            if self.epoch == 0 or record.epoch != self.epoch:
+                continue
+            if isinstance(record, Mark) and before != self.epoch:
+                steps.append(Step(SESSIONS, "", stamp_ms, None, LEADER, offset, record.epoch, 0, 0))
+            elif isinstance(record, LeaseRecord):
+                steps += self._moved([record.key], [record.region], stamp_ms, record.kind.value, offset, record.n)
+            elif isinstance(record, Welcome):
+                steps += self._welcomed(record, offset, stamp_ms)
+            elif isinstance(record, Beat):
+                steps += self._renewed(record, offset, stamp_ms)
+            elif isinstance(record, Snapshot):
+                steps += self._snapped(record, offset, stamp_ms)
+        if self.next_offset is not None and offset < self.next_offset:
+            return []
+        self.next_offset = offset + 1
+        return steps
+
+    def look(self, now_ms: int) -> list[Step]:
+        """Sessions that have ended by now: nobody writes a record of that."""
+        steps = []
+        for region, session in self._sessions.items():
+            end_ms = session.renewed_ms + self._session_ms
+            if not session.over and now_ms > end_ms:
+                session.over = True
+                offset = (self.next_offset or 1) - 1
+                steps.append(Step(SESSIONS, region, end_ms, None, OVER, offset, self.epoch, 0, session.number))
+        return steps
+
+    def standing(self, at_ms: int) -> list[Step]:
+        """All that holds now, as steps: for a file that has lost its own."""
+        offset = (self.next_offset or 1) - 1
+        steps = [
+            Step(SESSIONS, region, at_ms, None, OVER if one.over else RENEWED, offset, self.epoch, 0, one.number)
+            for region, one in self._sessions.items()
+        ]
+        if self.epoch:
+            steps.append(Step(SESSIONS, "", at_ms, None, LEADER, offset, self.epoch, 0, 0))
+        for (region, key), units in self._units.items():
+            number = self._sessions[region].number if region in self._sessions else 0
+            steps.append(Step(key, region, at_ms, units, SNAPSHOT, offset, self.epoch, 0, number))
+        return steps
+
+    def keys_moved(self) -> int:
+        """How many keys are away from base somewhere."""
+        return len({key for _, key in self._units})
+
+    # ---- records
+
+    def _moved(
+        self, keys: Iterable[str], regions: Iterable[str], at_ms: int, kind: str, offset: int, n: int
+    ) -> list[Step]:
+        steps = []
+        for key in keys:
+            for region in regions:
+                units = self._granted.share(region, key)
+                if units is None or units == self._units.get((region, key), BASE):
+                    continue
+                if units == BASE:
+                    del self._units[region, key]
+                else:
+                    self._units[region, key] = units
+                number = self._sessions[region].number if region in self._sessions else 0
+                told = None if units == BASE else units
+                steps.append(Step(key, region, at_ms, told, kind, offset, self.epoch, n, number))
+        return steps
+
+    def _welcomed(self, record: Welcome, offset: int, at_ms: int) -> list[Step]:
+        known = self._sessions.get(record.region)
+        if known is not None and record.session <= known.number:
+            return []
+        self._sessions[record.region] = _Session(record.session, record.basis, at_ms)
+        step = Step(SESSIONS, record.region, at_ms, None, WELCOME, offset, record.epoch, record.n, record.session)
+        keys = {*(key for region, key in self._units if region == record.region), *record.low}
+        return [step, *self._moved(sorted(keys), [record.region], at_ms, WELCOME, offset, record.n)]
+
+    def _renewed(self, record: Beat, offset: int, at_ms: int) -> list[Step]:
+        """A renewal that names the same moment as before renews nothing."""
+        steps = []
+        for region, (number, basis) in record.renewals.items():
+            known = self._sessions.get(region)
+            if known is None:
+                known = self._sessions[region] = _Session(number, basis, at_ms, over=True)
+            elif number < known.number or (number == known.number and basis <= known.basis):
+                continue
+            known.number, known.basis, known.renewed_ms = number, basis, at_ms
+            if known.over:
+                known.over = False
+                steps.append(Step(SESSIONS, region, at_ms, None, RENEWED, offset, record.epoch, 0, number))
+        return steps
+
+    def _snapped(self, record: Snapshot, offset: int, at_ms: int) -> list[Step]:
+        """What was missed before it, if anything was.  (Cheap to ask: only the last part changes the ledger.)"""
+        if record.part + 1 < record.parts:
+            return []
+        keys = {*self._granted.keys(), *(key for _, key in self._units)}
+        regions = sorted({*self._sessions, *record.current, *(region for region, _ in self._units)})
+        return self._moved(sorted(keys), regions, at_ms, SNAPSHOT, offset, 0)

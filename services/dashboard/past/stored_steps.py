@@ -1,0 +1,165 @@
+"""Who held what when: the steps of the log in the file, and the questions to them.  [IO]"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regional_limiter.model.share import SHARE_UNITS
+from services.dashboard.past.file import PastFile
+from services.dashboard.past.share_steps import LEADER, OVER, SESSIONS, Step
+from services.granted import without_released
+
+KEPT_MS = 7 * 86_400_000
+STEPS_MOST = 500_000
+"""Some 60 MB.  At rest a key has none; a key whose demand follows the sun has some a minute."""
+STEPS_TOLD_MOST = 5_000
+KEYS_TOLD_MOST = 200
+
+_COLUMNS = "k.name, r.name, s.at_ms, s.units, s.kind, s.log_offset, s.epoch, s.n, s.session"
+_FROM = "from steps s join names k on k.id = s.key_id join names r on r.id = s.region_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a region was granted of a key at a moment, in units of 10,000.  ``is_base``: it rested at its base.
+
+    ``session``: alive, over or unknown.  With a session that is over it used at most its base.  ``kind`` and the
+    rest: the step that said so; None, 0: no step of this key is kept, so it was at its base.
+    """
+
+    units: int
+    is_base: bool
+    session: str
+    kind: str | None = None
+    since_ms: int | None = None
+    epoch: int = 0
+    n: int = 0
+
+    def shown(self, base: int) -> dict[str, Any]:
+        return {
+            "units": self.units,
+            "base": base,
+            "lent": max(0, base - self.units),
+            "borrowed": max(0, self.units - base),
+            "is_base": self.is_base,
+            "session": self.session,
+            "said_by": self.kind,
+            "since_ms": self.since_ms,
+            "epoch": self.epoch,
+            "n": self.n,
+        }
+
+
+class StoredSteps:
+    """``write`` and ``sweep`` belong into ``file.writing()``."""
+
+    def __init__(self, file: PastFile, steps_most: int = STEPS_MOST) -> None:
+        self._file = file
+        self._steps_most = steps_most
+
+    # ---- writing
+
+    def write(self, base: sqlite3.Connection, steps: Sequence[Step]) -> None:
+        base.executemany(
+            "insert into steps (key_id, region_id, at_ms, units, kind, log_offset, epoch, n, session)"
+            " values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [(self._file.name_id(one.key), self._file.name_id(one.region), *one[2:]) for one in steps],
+        )
+
+    def sweep(self, base: sqlite3.Connection, now_ms: int) -> None:
+        """The oldest go, but for the last that each key and region had: it is what holds since then."""
+        cut = base.execute(
+            "select coalesce(max(id), 0) from steps where at_ms < ?", (now_ms - KEPT_MS,)
+        ).fetchone()[0]
+        first, last = base.execute("select coalesce(min(id), 0), coalesce(max(id), 0) from steps").fetchone()
+        count = base.execute("select count(*) from steps").fetchone()[0]
+        if count > self._steps_most:
+            cut = max(cut, first + (last - first) // 10, last - self._steps_most * 9 // 10)
+        if cut == 0:
+            return
+        newest = "select max(id) from steps where id <= ? group by key_id, region_id"
+        base.execute(
+            f"delete from steps where id <= ? and (id not in ({newest}) or (units is null and key_id !="
+            " coalesce((select id from names where name = ''), -1)))",
+            (cut, cut),
+        )
+        over = base.execute("select count(*) from steps").fetchone()[0] - self._steps_most
+        if over > 0:
+            base.execute("delete from steps where id in (select id from steps order by id limit ?)", (over,))
+
+    # ---- telling
+
+    def known(self) -> dict[tuple[str, str], int]:
+        """(region, key) -> units of those that are away from base, as of the last step."""
+        rows = self._file.ask(
+            f"select r.name, k.name, s.units {_FROM} where k.name != '' and s.id in"
+            " (select max(id) from steps group by key_id, region_id) and s.units is not null"
+        )
+        return {(region, key): units for region, key, units in rows}
+
+    def since_ms(self) -> int | None:
+        found: int | None = self._file.ask("select min(at_ms) from steps")[0][0]
+        return found
+
+    def at(self, key: str, at_ms: int, bases: Mapping[str, int]) -> dict[str, Held]:
+        """``bases``: of every region to be told of."""
+        sessions = {one.region: one for one in self._last([SESSIONS], at_ms)}
+        said = {one.region: one for one in self._last([key], at_ms)}
+        return held(said, sessions, bases)
+
+    def leader_at(self, at_ms: int) -> Step | None:
+        return next((one for one in self._last([SESSIONS], at_ms) if one.kind == LEADER), None)
+
+    def moved_at(self, at_ms: int, most: int = KEYS_TOLD_MOST) -> list[str]:
+        """Keys that somebody was granted other than its base of, those that moved last first."""
+        rows = self._file.ask(
+            "select name from (select k.name as name, s.units as units, max(s.id) as id, s.key_id as key_id"
+            f" {_FROM} where s.at_ms <= ? and k.name != '' group by s.key_id, s.region_id)"
+            " where units is not null group by name order by max(id) desc limit ?",
+            (at_ms, most),
+        )
+        return [name for (name,) in rows]
+
+    def steps(self, keys: Iterable[str] | None, from_ms: int, until_ms: int, most: int) -> list[Step]:
+        """Of these keys (None: of all) within [from, until), the oldest first; the newest ``most`` of them."""
+        names = None if keys is None else list(keys)
+        within = "" if names is None else f" and k.name in ({', '.join('?' * len(names))})"
+        rows = self._file.ask(
+            f"select {_COLUMNS} {_FROM} where s.at_ms >= ? and s.at_ms < ?{within} order by s.id desc limit ?",
+            (from_ms, until_ms, *(names or ()), most),
+        )
+        return [Step(*row) for row in reversed(rows)]
+
+    def _last(self, keys: Sequence[str], at_ms: int) -> list[Step]:
+        """The last step of each region by then, of each of ``keys``."""
+        rows = self._file.ask(
+            f"select {_COLUMNS} {_FROM} where s.id in (select max(id) from steps where at_ms <= ? and key_id in"
+            f" (select id from names where name in ({', '.join('?' * len(keys))})) group by key_id, region_id)",
+            (at_ms, *keys),
+        )
+        return [Step(*row) for row in rows]
+
+
+def held(said: Mapping[str, Step], sessions: Mapping[str, Step], bases: Mapping[str, int]) -> dict[str, Held]:
+    """What each region of ``bases`` was granted, by the last steps of a key and of the sessions.  Pure."""
+    found: dict[str, Held] = {}
+    for region, base in bases.items():
+        step, session = said.get(region), sessions.get(region)
+        alive = "unknown" if session is None else "over" if session.kind == OVER else "alive"
+        if alive == "over" and session is not None:
+            found[region] = Held(base, True, alive, OVER, session.at_ms, session.epoch, session.n)
+        elif step is None:
+            found[region] = Held(base, True, alive)
+        else:
+            units = base if step.units is None else step.units
+            found[region] = Held(units, step.units is None, alive, step.kind, step.at_ms, step.epoch, step.n)
+    newest = {region: (one.epoch, one.n) for region, one in found.items() if one.session == "alive"}
+    left = without_released({region: min(one.units, SHARE_UNITS) for region, one in found.items()}, newest)
+    return {
+        region: Held(left[region], one.is_base and left[region] == one.units, one.session, one.kind, one.since_ms,
+                     one.epoch, one.n)
+        for region, one in found.items()
+    }  # fmt: skip

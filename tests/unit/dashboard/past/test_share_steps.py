@@ -1,0 +1,227 @@
+"""The log as steps, and what is asked of them: who held what when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from global_sync.protocol.messages import Beat, Kind, LeaseRecord, Mark, Record, Snapshot, Welcome
+from regional_limiter.model.enforcement import BASE
+from services.dashboard.past import stored_steps as module
+from services.dashboard.past.file import PastFile
+from services.dashboard.past.share_steps import SESSIONS, ShareSteps, Step
+from services.dashboard.past.stored_steps import StoredSteps
+from tests.unit.dashboard.past.usage import KEY, OTHER, START_MS
+
+BASES = {"eu": 5_000, "us": 5_000}
+SESSION_MS = 20_000
+
+
+class Log:
+    """A log, its steps and the file that they are written to; times in seconds since the start."""
+
+    def __init__(self, file: PastFile, steps: ShareSteps | None = None) -> None:
+        self.file = file
+        self.steps = steps or ShareSteps(SESSION_MS)
+        self.stored = StoredSteps(file)
+        self.offset = 0
+        self.n = 0
+        self.written: list[Step] = []
+
+    def tell(self, second: float, *records: Record) -> list[Step]:
+        steps = self.steps.take(records, self.offset, START_MS + int(second * 1000))
+        self.offset += 1
+        return self.write(steps)
+
+    def look(self, second: float) -> list[Step]:
+        return self.write(self.steps.look(START_MS + int(second * 1000)))
+
+    def write(self, steps: Sequence[Step]) -> list[Step]:
+        with self.file.writing() as base:
+            self.stored.write(base, steps)
+        self.written += steps
+        return list(steps)
+
+    def begin(self) -> None:
+        self.tell(0, Mark(1, "nonce", 1))
+        self.tell(0, *(Welcome(1, n, region, f"agent-{region}", 1, 1, {}) for n, region in ((1, "eu"), (2, "us"))))
+        self.n = 2
+
+    def lease(self, second: float, region: str, value: int, key: str = KEY, kind: Kind = Kind.GROW) -> list[Step]:
+        self.n += 1
+        return self.tell(second, LeaseRecord(1, self.n, key, region, 1, kind, value))
+
+    def units(self, second: float, key: str = KEY) -> dict[str, int]:
+        held = self.stored.at(key, START_MS + int(second * 1000), BASES)
+        return {region: one.units for region, one in held.items()}
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log(PastFile(None))
+
+
+def test_who_held_what_at_any_moment(log: Log) -> None:
+    log.begin()
+    log.lease(1, "eu", 100, kind=Kind.KEEP)
+    log.lease(2, "us", 9_900)
+    log.lease(5, "us", 5_000, kind=Kind.KEEP)
+    log.lease(6, "us", BASE)
+    log.lease(6, "eu", BASE)
+    assert log.units(0.5) == {"eu": 5_000, "us": 5_000}
+    assert log.units(1) == {"eu": 100, "us": 5_000}
+    assert log.units(4.9) == {"eu": 100, "us": 9_900}
+    assert log.units(5.5) == {"eu": 100, "us": 5_000}
+    assert log.units(7) == {"eu": 5_000, "us": 5_000}
+    assert log.units(7, OTHER) == {"eu": 5_000, "us": 5_000}
+    at_four = log.stored.at(KEY, START_MS + 4_000, BASES)
+    assert at_four["us"].shown(5_000) == {
+        "units": 9_900, "base": 5_000, "lent": 0, "borrowed": 4_900, "is_base": False, "session": "alive",
+        "said_by": "grow", "since_ms": START_MS + 2_000, "epoch": 1, "n": 4,
+    }  # fmt: skip
+
+
+def test_a_keep_is_the_lesser_of_both_as_the_ledger_has_it(log: Log) -> None:
+    log.begin()
+    log.lease(1, "eu", 300, kind=Kind.KEEP)
+    assert log.lease(2, "eu", 4_000, kind=Kind.KEEP) == [], "it allows no more than before"
+    assert log.units(3)["eu"] == 300
+
+
+def test_a_session_that_is_not_renewed_ends_and_its_leases_count_no_more(log: Log) -> None:
+    log.begin()
+    log.lease(1, "eu", 3_000)
+    log.tell(3, Beat(1, 1, {"eu": (1, 5)}))
+    log.tell(9, Beat(1, 2, {"eu": (1, 5)}))  # names the same moment: renews nothing
+    assert [(one.region, one.kind) for one in log.look(21)] == [("us", "over")]
+    (over,) = log.look(30)
+    assert (over.region, over.at_ms) == ("eu", START_MS + 23_000)
+    assert log.look(31) == [], "told once"
+    held = log.stored.at(KEY, START_MS + 24_000, BASES)
+    assert (held["eu"].units, held["eu"].session) == (5_000, "over")
+    assert log.units(22.9)["eu"] == 3_000
+    log.tell(40, Beat(1, 3, {"eu": (1, 9)}))
+    assert log.units(41)["eu"] == 3_000, "the session lives on, and its lease with it"
+    log.tell(42, Welcome(1, 9, "eu", "agent-2", 2, 1, {KEY: 100}))
+    assert log.units(43)["eu"] == 100
+
+
+def test_what_a_region_gave_without_a_record_is_not_counted_twice(log: Log) -> None:
+    log.begin()
+    log.lease(1, "eu", 9_000)
+    log.lease(2, "us", 8_000)
+    assert log.units(3) == {"eu": 2_000, "us": 8_000}
+
+
+def test_records_of_older_leaders_are_void(log: Log) -> None:
+    log.begin()
+    (leader,) = log.tell(1, Mark(2, "other", 1))
+    assert (leader.kind, leader.epoch, leader.key) == ("leader", 2, SESSIONS)
+    assert log.lease(2, "eu", 9_000) == []
+    found = log.stored.leader_at(START_MS + 5_000)
+    assert found is not None
+    assert found.epoch == 2
+
+
+def test_what_was_missed_is_in_the_next_snapshot(log: Log) -> None:
+    log.begin()
+    log.offset += 40
+    snapshot = Snapshot(
+        1, 1, 0, 1, (("eu", 1, (1, 1)), ("us", 1, (1, 2))), {"eu": 1, "us": 1}, {}, 1, {}, 1, {},
+        {KEY: {"eu": (((1, 30), 700, 1),), "us": ()}},
+    )  # fmt: skip
+    steps = log.tell(60, snapshot)
+    assert [(one.region, one.units, one.kind) for one in steps] == [("eu", 700, "snapshot")]
+    assert log.tell(61, snapshot) == [], "a repeat tells nothing"
+
+
+def test_a_dashboard_that_comes_back_writes_nothing_twice(tmp_path: Path) -> None:
+    file = PastFile(tmp_path / "past.db")
+    log = Log(file)
+    records: list[tuple[float, Sequence[Record]]] = [
+        (0, [Mark(1, "nonce", 1)]),
+        (0, [Welcome(1, 1, "eu", "a", 1, 1, {}), Welcome(1, 2, "us", "b", 1, 1, {})]),
+        (1, [LeaseRecord(1, 3, KEY, "eu", 1, Kind.KEEP, 100)]),
+        (2, [LeaseRecord(1, 4, KEY, "us", 1, Kind.GROW, 9_000)]),
+    ]
+    for second, one in records:
+        log.tell(second, *one)
+    written = len(log.written)
+    assert log.stored.known() == {("eu", KEY): 100, ("us", KEY): 9_000}
+    again = Log(file, ShareSteps(SESSION_MS, log.stored.known(), log.steps.next_offset))
+    for second, one in records:
+        again.tell(second, *one)
+    again.tell(3, LeaseRecord(1, 5, KEY, "us", 1, Kind.GROW, 9_500))
+    assert [one.units for one in again.written] == [9_500]
+    assert file.ask("select count(*) from steps") == [(written + 1,)]
+    assert again.units(4) == {"eu": 100, "us": 9_500}
+    file.close()
+
+
+def test_a_file_that_lost_its_steps_is_told_what_holds(log: Log) -> None:
+    log.begin()
+    log.lease(1, "eu", 100)
+    fresh = Log(PastFile(None), log.steps)
+    fresh.write(log.steps.standing(START_MS + 9_000))
+    assert fresh.units(9.5) == log.units(9.5) == {"eu": 100, "us": 5_000}
+    leader = fresh.stored.leader_at(START_MS + 9_500)
+    assert leader is not None
+    assert leader.epoch == 1
+
+
+def test_keys_that_moved_are_found_the_last_moved_first(log: Log) -> None:
+    log.begin()
+    log.lease(1, "eu", 100)
+    log.lease(2, "eu", 100, OTHER)
+    log.lease(3, "eu", BASE)
+    assert log.stored.moved_at(START_MS + 1_500) == [KEY]
+    assert log.stored.moved_at(START_MS + 2_500) == [OTHER, KEY]
+    assert log.stored.moved_at(START_MS + 3_500) == [OTHER]
+
+
+def test_steps_are_bounded_and_what_holds_is_never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(PastFile(None))
+    log.stored = StoredSteps(log.file, steps_most=200)
+    log.begin()
+    log.lease(1, "us", 123, OTHER)
+    for number in range(1, 1_000):
+        log.lease(number, "eu", 100 + number % 2)
+        if number % 50 == 0:
+            with log.file.writing() as base:
+                log.stored.sweep(base, START_MS + number * 1_000)
+            assert log.file.ask("select count(*) from steps")[0][0] <= 200
+    assert log.units(1_001, OTHER)["us"] == 123
+    assert log.units(1_001) == {"eu": 101, "us": 5_000}
+    monkeypatch.setattr(module, "KEPT_MS", 10_000)
+    with log.file.writing() as base:
+        log.stored.sweep(base, START_MS + 10**9)
+    assert log.file.ask("select count(*) from steps")[0][0] <= 6
+    assert log.units(10**6, OTHER)["us"] == 123
+    assert log.units(10**6)["eu"] == 101
+
+
+regions, keys = st.sampled_from(["eu", "us"]), st.sampled_from([KEY, OTHER])
+leases = st.lists(st.tuples(regions, keys, st.sampled_from(Kind), st.integers(0, 4_000)), max_size=25)
+
+
+@settings(max_examples=40)
+@given(leases)
+def test_every_moment_is_what_a_plain_fold_of_the_log_says(told: list[tuple[str, str, Kind, int]]) -> None:
+    log = Log(PastFile(None))
+    log.begin()
+    plain: dict[tuple[str, str], int] = {}
+    moments = []
+    for second, (region, key, kind, value) in enumerate(told, 1):
+        log.lease(second, region, value, key, kind)
+        before = plain.get((region, key))
+        plain[region, key] = value if kind is Kind.GROW or before is None else min(before, value)
+        moments.append(dict(plain))
+    for second, moment in enumerate(moments, 1):
+        for key in (KEY, OTHER):
+            expected = {region: moment.get((region, key), 5_000) for region in BASES}
+            assert log.units(second + 0.5, key) == expected
+    log.file.close()
