@@ -76,6 +76,10 @@ PURE_ROOMS = (
     "services/otlp_wire.py",
     "services/picture.py",
     "services/health.py",
+    *(
+        f"services/dashboard/past/{name}.py"
+        for name in ("asked", "cells", "convergence", "growth", "incidents", "key_watch", "share_steps")
+    ),
     "services/dashboard/rates.py",
     "services/dashboard/history.py",
     "services/dashboard/rules.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from services.dashboard.past.cells import (
@@ -17,17 +18,38 @@ from services.dashboard.past.cells import (
     KEYS,
     LENT,
     MINUTE_MS,
+    MINUTES_KEPT_MS,
     SECOND_MS,
+    SECONDS_KEPT_MS,
     Cell,
 )
-from services.dashboard.past.rollups import MINUTES_KEPT_MS, POINTS_MOST, SECONDS_KEPT_MS, Wanted
 
+POINTS_MOST = 2_000
 POINTS_USUAL = 360
 STEPS_MS = tuple(
     1000 * seconds
     for seconds in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200)
 )
 RANGE_USUAL_MS = 900_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """``name``: a rule as ``domain/rule``, a bucket key, or EVERYTHING.  Steps are whole ones of ``step_ms``, the
+    first begins at or before ``from_ms``; the last ends at or before ``until_ms``."""
+
+    name: str
+    from_ms: int
+    until_ms: int
+    step_ms: int
+
+    @property
+    def source_ms(self) -> int:
+        return SECOND_MS if self.step_ms % MINUTE_MS else MINUTE_MS
+
+    def begins(self) -> range:
+        begin = self.from_ms - self.from_ms % self.step_ms
+        return range(begin, self.until_ms - self.until_ms % self.step_ms, self.step_ms)
 
 
 class BadQuestion(ValueError):

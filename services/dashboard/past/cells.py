@@ -21,6 +21,8 @@ log."""
 ALLOWED, DENIED, HEARD, KEYS, BASE, LENT, BORROWED, GROWS, KEEPS = range(len(FIELDS))
 PLACES = 60
 SECOND_MS, MINUTE_MS = 1_000, 60_000
+SECONDS_KEPT_MS = 3_600_000
+MINUTES_KEPT_MS = 30 * 86_400_000
 EVERYTHING = "*"
 """The series of all rules of a region together: heard whenever the region is."""
 

@@ -18,7 +18,7 @@ from global_sync.changes import (
     PUT_SUBJECTS,
     History,
 )
-from services.dashboard.past.share_steps import LEADER, OVER, RENEWED, SESSIONS, WELCOME, Step
+from services.dashboard.past.share_steps import GONE, LEADER, OVER, RENEWED, SESSIONS, WELCOME, Step
 from services.health import RegionHealth
 
 Level = Literal["info", "warn", "bad"]
@@ -28,7 +28,7 @@ TEXT_MOST = 300
 @dataclass(frozen=True, slots=True)
 class Incident:
     """``ref`` names it, so that what is noticed twice is kept once.  ``kind``: cut, healed, leader, session_over,
-    session, refused, rules, override, subjects or gap."""
+    session, gone, refused, rules, override, subjects or gap."""
 
     ref: str
     at_ms: int
@@ -77,6 +77,9 @@ class Noticing:
                 ref = f"over {step.region} {step.session} {step.at_ms}"
                 text = f"The session of {step.region} ended: it is at its floor, and after its consent at its base."
                 told.append(Incident(ref, step.at_ms, "warn", "session_over", text, step.region))
+            elif step.kind == GONE:
+                text = f"{step.region} was said to be destroyed: its part of every limit is free for the others."
+                told.append(Incident(f"gone {step.region}", step.at_ms, "warn", "gone", text, step.region))
             elif step.kind in (RENEWED, WELCOME) and (over_ms := self._over.pop(step.region, None)) is not None:
                 ref = f"session {step.region} {step.session} {step.at_ms}"
                 text = f"{step.region} has a session again, after {_duration(step.at_ms - over_ms)}."

@@ -29,6 +29,7 @@ from services.dashboard.past.cells import (
     KEEPS,
     MINUTE_MS,
     SECOND_MS,
+    SECONDS_KEPT_MS,
     Cell,
     Placed,
     add_to,
@@ -38,7 +39,7 @@ from services.dashboard.past.convergence import Convergence
 from services.dashboard.past.file import PastFile
 from services.dashboard.past.growth import UsageGrowth
 from services.dashboard.past.incidents import Incident, Noticing, gap_incident, incident_of
-from services.dashboard.past.rollups import BYTES_MOST, SECONDS_KEPT_MS, Rollups
+from services.dashboard.past.rollups import BYTES_MOST, Rollups
 from services.dashboard.past.share_steps import ShareSteps, Step
 from services.dashboard.past.stored_incidents import StoredIncidents
 from services.dashboard.past.stored_steps import StoredSteps

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from services.dashboard.past.asked import Wanted
 from services.dashboard.past.cells import (
     ALLOWED,
     DENIED,
     EVERYTHING,
     HEARD,
     MINUTE_MS,
+    MINUTES_KEPT_MS,
     PLACES,
     SECOND_MS,
+    SECONDS_KEPT_MS,
     Cell,
     Chunk,
     Placed,
@@ -25,38 +27,16 @@ from services.dashboard.past.cells import (
 )
 from services.dashboard.past.file import PastFile
 
-SECONDS_KEPT_MS = 3_600_000
-MINUTES_KEPT_MS = 30 * 86_400_000
 ROWS_MOST = 40_000
 """Of chunks that are being added to, one for each series, region and step; what is more is left out, and counted.
 Each takes some 2 kB of memory."""
 NAMES_MOST = 50_000
 AHEAD_MOST_MS = 60_000
-POINTS_MOST = 2_000
 BYTES_MOST = 1_000_000_000
 SWEPT_PART = 20
 
 _Place = tuple[int, str, int]
 """Step, name, begin of the chunk."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """``name``: a rule as ``domain/rule``, a bucket key, or EVERYTHING.  Steps are whole ones of ``step_ms``, the
-    first begins at or before ``from_ms``; the last ends at or before ``until_ms``."""
-
-    name: str
-    from_ms: int
-    until_ms: int
-    step_ms: int
-
-    @property
-    def source_ms(self) -> int:
-        return SECOND_MS if self.step_ms % MINUTE_MS else MINUTE_MS
-
-    def begins(self) -> range:
-        begin = self.from_ms - self.from_ms % self.step_ms
-        return range(begin, self.until_ms - self.until_ms % self.step_ms, self.step_ms)
 
 
 class Rollups:

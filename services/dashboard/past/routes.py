@@ -16,10 +16,9 @@ from fastapi import APIRouter, Query, Request, Response
 from regional_limiter.model.keys import rule_of
 from services.clock import wall_ms
 from services.dashboard.past.asked import BadQuestion, columns, span, wanted
-from services.dashboard.past.cells import MINUTE_MS, SECOND_MS
+from services.dashboard.past.cells import MINUTE_MS, SECOND_MS, SECONDS_KEPT_MS
 from services.dashboard.past.file import AnswerTookTooLong
 from services.dashboard.past.recorder import Recorder
-from services.dashboard.past.rollups import SECONDS_KEPT_MS
 from services.dashboard.past.share_steps import Step
 from services.dashboard.past.stored_steps import STEPS_TOLD_MOST
 from services.errors import problem_response

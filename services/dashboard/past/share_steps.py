@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from global_sync.protocol.messages import Beat, LeaseRecord, Mark, Record, Snapshot, Welcome
+from global_sync.protocol.messages import Beat, Gone, LeaseRecord, Mark, Record, Snapshot, Welcome
 from regional_limiter.model.enforcement import BASE
 from services.granted import Granted
 
@@ -19,7 +19,7 @@ SESSIONS = ""
 """The key of steps that tell of a region's session, or, without a region, of a leader."""
 
 WELCOME, SNAPSHOT = "welcome", "snapshot"
-RENEWED, OVER, LEADER = "renewed", "over", "leader"
+RENEWED, OVER, LEADER, GONE = "renewed", "over", "leader", "gone"
 
 
 class Step(NamedTuple):
@@ -27,7 +27,8 @@ class Step(NamedTuple):
     keep, welcome, snapshot).
 
     Of SESSIONS, without units: ``welcome`` and ``renewed`` (the session lives), ``over`` (it has ended for want of
-    renewals: the region is at its floor, and after its consent at its base), ``leader`` (without a region).
+    renewals: the region is at its floor, and after its consent at its base), ``leader`` (without a region),
+    ``gone`` (said to be destroyed: it holds nothing).
     """
 
     key: str
@@ -80,6 +81,8 @@ class ShareSteps:
                 steps += self._welcomed(record, offset, stamp_ms)
             elif isinstance(record, Beat):
                 steps += self._renewed(record, offset, stamp_ms)
+            elif isinstance(record, Gone):
+                steps += self._gone(record, offset, stamp_ms)
             elif isinstance(record, Snapshot):
                 steps += self._snapped(record, offset, stamp_ms)
         if self.next_offset is not None and offset < self.next_offset:
@@ -160,10 +163,16 @@ class ShareSteps:
                 steps.append(Step(SESSIONS, region, at_ms, None, RENEWED, offset, record.epoch, 0, number))
         return steps
 
+    def _gone(self, record: Gone, offset: int, at_ms: int) -> list[Step]:
+        for place in [place for place in self._units if place[0] == record.region]:
+            del self._units[place]
+        self._sessions.pop(record.region, None)
+        return [Step(SESSIONS, record.region, at_ms, None, GONE, offset, record.epoch, 0, 0)]
+
     def _snapped(self, record: Snapshot, offset: int, at_ms: int) -> list[Step]:
         """What was missed before it, if anything was.  (Cheap to ask: only the last part changes the ledger.)"""
         if record.part + 1 < record.parts:
             return []
         keys = {*self._granted.keys(), *(key for _, key in self._units)}
-        regions = sorted({*self._sessions, *record.current, *(region for region, _ in self._units)})
+        regions = sorted({*self._sessions, *record.current} - {*record.gone})
         return self._moved(sorted(keys), regions, at_ms, SNAPSHOT, offset, 0)

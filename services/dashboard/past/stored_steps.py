@@ -9,7 +9,7 @@ from typing import Any
 
 from regional_limiter.model.share import SHARE_UNITS
 from services.dashboard.past.file import PastFile
-from services.dashboard.past.share_steps import LEADER, OVER, SESSIONS, Step
+from services.dashboard.past.share_steps import GONE, LEADER, OVER, SESSIONS, Step
 from services.granted import without_released
 
 KEPT_MS = 7 * 86_400_000
@@ -26,8 +26,8 @@ _FROM = "from steps s join names k on k.id = s.key_id join names r on r.id = s.r
 class Held:
     """What a region was granted of a key at a moment, in units of 10,000.  ``is_base``: it rested at its base.
 
-    ``session``: alive, over or unknown.  With a session that is over it used at most its base.  ``kind`` and the
-    rest: the step that said so; None, 0: no step of this key is kept, so it was at its base.
+    ``session``: alive, over (it used at most its base), gone (destroyed) or unknown.  ``kind`` and the rest: the step
+    that said so; None, 0: no step of this key is kept, so it was at its base.
     """
 
     units: int
@@ -143,13 +143,18 @@ class StoredSteps:
         return [Step(*row) for row in rows]
 
 
+_ENDED = {OVER: "over", GONE: "gone"}
+
+
 def held(said: Mapping[str, Step], sessions: Mapping[str, Step], bases: Mapping[str, int]) -> dict[str, Held]:
     """What each region of ``bases`` was granted, by the last steps of a key and of the sessions.  Pure."""
     found: dict[str, Held] = {}
     for region, base in bases.items():
         step, session = said.get(region), sessions.get(region)
-        alive = "unknown" if session is None else "over" if session.kind == OVER else "alive"
-        if alive == "over" and session is not None:
+        alive = "unknown" if session is None else _ENDED.get(session.kind, "alive")
+        if alive == "gone" and session is not None:
+            found[region] = Held(0, False, alive, GONE, session.at_ms, session.epoch, session.n)
+        elif alive == "over" and session is not None:
             found[region] = Held(base, True, alive, OVER, session.at_ms, session.epoch, session.n)
         elif step is None:
             found[region] = Held(base, True, alive)

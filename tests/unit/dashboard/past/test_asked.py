@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.dashboard.past.asked import POINTS_USUAL, BadQuestion, columns, span, wanted
+from services.dashboard.past.asked import POINTS_USUAL, BadQuestion, Wanted, columns, span, wanted
 from services.dashboard.past.cells import EVERYTHING
-from services.dashboard.past.rollups import Wanted
 from tests.unit.dashboard.past.usage import KEY, START_MS
 
 HOUR_MS = 3_600_000

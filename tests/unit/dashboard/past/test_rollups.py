@@ -11,19 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.dashboard.past import rollups as module
+from services.dashboard.past.asked import Wanted
 from services.dashboard.past.cells import (
     ALLOWED,
     EVERYTHING,
     HEARD,
     MINUTE_MS,
+    MINUTES_KEPT_MS,
     PLACES,
     SECOND_MS,
+    SECONDS_KEPT_MS,
     Chunk,
     Placed,
     empty_cell,
 )
 from services.dashboard.past.file import PastFile
-from services.dashboard.past.rollups import MINUTES_KEPT_MS, SECONDS_KEPT_MS, Rollups, Wanted
+from services.dashboard.past.rollups import Rollups
 from tests.unit.dashboard.past.usage import KEY, OTHER, START_MS
 
 HOUR_MS = 3_600_000

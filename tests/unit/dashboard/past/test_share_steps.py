@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from global_sync.protocol.messages import Beat, Kind, LeaseRecord, Mark, Record, Snapshot, Welcome
+from global_sync.protocol.messages import Beat, Gone, Kind, LeaseRecord, Mark, Record, Snapshot, Welcome
 from regional_limiter.model.enforcement import BASE
 from services.dashboard.past import stored_steps as module
 from services.dashboard.past.file import PastFile
@@ -125,6 +125,17 @@ def test_records_of_older_leaders_are_void(log: Log) -> None:
     found = log.stored.leader_at(START_MS + 5_000)
     assert found is not None
     assert found.epoch == 2
+
+
+def test_a_destroyed_region_holds_nothing(log: Log) -> None:
+    log.begin()
+    log.lease(1, "eu", 100)
+    log.tell(5, Gone(1, "eu"))
+    log.lease(6, "us", 10_000)
+    held = log.stored.at(KEY, START_MS + 7_000, BASES)
+    assert {region: (one.units, one.session) for region, one in held.items()} == {
+        "eu": (0, "gone"), "us": (10_000, "alive"),
+    }  # fmt: skip
 
 
 def test_what_was_missed_is_in_the_next_snapshot(log: Log) -> None:
