@@ -26,8 +26,8 @@ _FROM = "from steps s join names k on k.id = s.key_id join names r on r.id = s.r
 class Held:
     """What a region was granted of a key at a moment, in units of 10,000.  ``is_base``: it rested at its base.
 
-    ``session``: alive, over (it used at most its base), gone (destroyed) or unknown.  ``kind`` and the rest: the step
-    that said so; None, 0: no step of this key is kept, so it was at its base.
+    ``session``: alive, over (it used at most its base), gone (destroyed) or unknown.  ``kind`` and the rest: the
+    step that said so; None, 0: no step of this key is kept, so it was at its base.
     """
 
     units: int
