@@ -31,6 +31,7 @@ from global_sync.protocol.points import Rest
 from global_sync.protocol.region import RegionSide
 from global_sync.protocol.region_state import KEYS_MOST
 from global_sync.region_rules import RegionRules
+from global_sync.subject_delivery import SubjectDelivery
 from global_sync.transport.base import (
     IN_FLIGHT,
     LOG,
@@ -47,6 +48,7 @@ from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.keys import rule_of
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import KEYS_TOLD, AgentStore
+from regional_limiter.store.subjects import SubjectStore
 
 COLLECT_INTERVAL_S = 0.05
 COLLECT_BUSY_S = 0.025
@@ -115,6 +117,9 @@ class Agent:
         self.rules = RegionRules(state_dir / "rules.json" if state_dir is not None else None)
         self.demand = DemandEstimator(self.rules.refill_of, self.side.held)
         self.usage = NodeUsage(forget_after_us=2 * times.consent_us)
+        self.subjects = (
+            SubjectDelivery(store, transport, lambda: self.active) if isinstance(store, SubjectStore) else None
+        )
         self.points: dict[str, PointState] = {}
         self.active = False
         self.records_read = 0
@@ -144,6 +149,7 @@ class Agent:
             self._collect_loop,
             self._report_loop,
             self._usage_loop,
+            *([self._subjects_loop] if self.subjects is not None else []),
         ]
         self._tasks = [keep_running(loop, WAITED_OUT) for loop in loops]
 
@@ -282,6 +288,12 @@ class Agent:
             log.info("rules topic was trimmed, reading it again")
         finally:
             await reader.close()
+
+    # ---- what is known of clients -> points
+
+    async def _subjects_loop(self) -> None:
+        assert self.subjects is not None
+        await self.subjects.run()
 
     # ---- points
 

@@ -23,6 +23,7 @@ FAULTS_TOLD_MOST = 100
 PUT_RULE, DELETE_RULE, PUT_SET, UNREADABLE = "put_rule", "delete_rule", "put_set", "unreadable"
 PUT_OVERRIDE, DELETE_OVERRIDE, END_OVERRIDES = "put_override", "delete_override", "end_overrides"
 PUT_SUBJECTS, DELETE_SUBJECTS = "put_subjects", "delete_subjects"
+STORE_SUBJECTS, FORGET_SUBJECTS = "store_subjects", "forget_subjects"
 PUT_TOKEN, REVOKE_TOKEN = "put_token", "revoke_token"
 PUT_REGIONS, REGION_DESTROYED = "put_regions", "region_destroyed"
 
@@ -35,6 +36,8 @@ _NEEDS: Mapping[str, tuple[str, ...]] = {
     END_OVERRIDES: ("domain", "ended_by_ms"),
     PUT_SUBJECTS: ("domain", "subjects"),
     DELETE_SUBJECTS: ("domain", "subjects"),
+    STORE_SUBJECTS: ("domain", "subjects"),
+    FORGET_SUBJECTS: ("domain", "subjects"),
     PUT_TOKEN: ("token",),
     REVOKE_TOKEN: ("token",),
     PUT_REGIONS: ("domain", "regions"),
@@ -45,6 +48,8 @@ _NEEDS: Mapping[str, tuple[str, ...]] = {
 ACCESS_KINDS = (PUT_TOKEN, REVOKE_TOKEN)
 """Changes of who may: they belong to no domain, and nodes never see them."""
 DOMAINLESS_KINDS = (*ACCESS_KINDS, REGION_DESTROYED)
+STORED_KINDS = (STORE_SUBJECTS, FORGET_SUBJECTS)
+"""Changes of what is known of clients beside a domain's set: they lead to no version of the set."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

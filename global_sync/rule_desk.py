@@ -17,14 +17,16 @@ import structlog
 from global_sync.changes import (
     END_OVERRIDES,
     REGION_DESTROYED,
+    STORED_KINDS,
     Proposal,
+    decode_history,
     decode_proposal,
     encode_history,
     encode_proposal,
 )
 from global_sync.rule_states import RulesFold
-from global_sync.rulebook import Outcome, Rulebook, encode_state
-from global_sync.transport.base import HISTORY, PROPOSALS, RULES, Message, RecordsMissed, Transport
+from global_sync.rulebook import Outcome, Rulebook, encode_state, stored_records
+from global_sync.transport.base import HISTORY, PROPOSALS, RULES, SUBJECTS, Message, RecordsMissed, Transport
 from regional_limiter.model.errors import Fault
 
 log = structlog.get_logger(__name__)
@@ -34,6 +36,8 @@ END_AGAIN_MS = 5_000
 """A proposal to end overrides that has ended none by then is made again, each time after twice as long: it may be
 lost, or refused for what the set does not allow any more."""
 END_AGAIN_MOST_MS = 3_600_000
+
+HISTORY_LOOKED_AT = 50
 
 Configuration = tuple[int, Mapping[str, Mapping[str, int]]]
 EndRegion = Callable[[str], Awaitable[str | None]]
@@ -86,6 +90,7 @@ class RuleDesk:
         self._epoch = 0
         self._leading = asyncio.Event()
         self._restored = False
+        self._told_until = -1
         self._configuration: Configuration = (0, {})
         self._ends_proposed = EndsProposed()
         self.accepted = 0
@@ -110,6 +115,7 @@ class RuleDesk:
         self._book = await asyncio.to_thread(Rulebook.restore, fold)
         self._configuration = self._book.configuration()
         rules = await self._transport.reader(RULES, fold.next_message)
+        self._told_until = await self._last_told()
         proposals = await self._transport.reader(PROPOSALS, "earliest")
         self._said_before = await proposals.end_offset()
         self._restored = True
@@ -117,7 +123,7 @@ class RuleDesk:
         try:
             while self._leading.is_set() and self._epoch == epoch:
                 for message in await proposals.read(timeout_ms=100):
-                    if message.offset >= self._book.next_offset:
+                    if message.offset >= self._book.next_offset and not await self._is_stored(message):
                         await self._decide(message, epoch)
                 for message in await rules.read(timeout_ms=1):
                     await self._mend(message, epoch)
@@ -142,6 +148,32 @@ class RuleDesk:
             await reader.close()
         return fold
 
+    async def _last_told(self) -> int:
+        """The highest proposal whose outcome is among the last of the history: all that came before it is done."""
+        end_reader = await self._transport.reader(HISTORY, "latest")
+        try:
+            end = await end_reader.end_offset()
+        finally:
+            await end_reader.close()
+        last = -1
+        reader = await self._transport.reader(HISTORY, max(0, end - HISTORY_LOOKED_AT))
+        try:
+            while reader.next_offset < end and (messages := await reader.read(timeout_ms=1_000)):
+                last = max([last, *(decode_history(message.value).offset for message in messages)])
+        finally:
+            await reader.close()
+        return last
+
+    async def _is_stored(self, message: Message) -> bool:
+        """Whether it is a change of stored subjects that a predecessor has done: a million are not written again.
+
+        Of changes of sets the accepted state tells; what is stored leaves nothing there.
+        """
+        if message.offset >= self._told_until:
+            return False
+        proposal = await asyncio.to_thread(decode_proposal, message.value)
+        return proposal.kind in STORED_KINDS
+
     async def _decide(self, message: Message, epoch: int) -> None:
         outcome = await asyncio.to_thread(self._decided, message)
         if outcome.accepted and outcome.proposal.kind == REGION_DESTROYED:
@@ -151,7 +183,9 @@ class RuleDesk:
         await self._write_history(outcome, epoch)
         if outcome.accepted:
             self.accepted += 1
-            if outcome.domain in self._book.states():  # who may is no part of any set
+            if outcome.proposal.kind in STORED_KINDS:
+                await self._write_subjects(outcome)
+            elif outcome.domain in self._book.states():  # who may is no part of any set
                 await self._write_state(outcome.domain, epoch)
         else:
             self.refused += 1
@@ -172,6 +206,10 @@ class RuleDesk:
     async def _write_state(self, domain: str, epoch: int) -> None:
         for key, value in await asyncio.to_thread(encode_state, self._book, domain, epoch):
             await self._transport.send(RULES, [value], key=key)
+
+    async def _write_subjects(self, outcome: Outcome) -> None:
+        keys, values = await asyncio.to_thread(stored_records, outcome)
+        await self._transport.send(SUBJECTS, values, keys=keys)
 
     async def _write_history(self, outcome: Outcome, epoch: int) -> None:
         key, value = encode_history(outcome.history(epoch, now_ms()))

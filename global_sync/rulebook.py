@@ -20,6 +20,8 @@ from global_sync.changes import (
     FAULTS_TOLD_MOST,
     PUT_RULE,
     PUT_SET,
+    STORE_SUBJECTS,
+    STORED_KINDS,
     ChangeRefused,
     History,
     Proposal,
@@ -28,6 +30,7 @@ from global_sync.changes import (
     history_of,
 )
 from global_sync.rule_states import DomainState, RulesFold, decode_part, encode_parts
+from global_sync.subject_records import encode_records, faults_of
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.rules import parse_document
 from regional_limiter.rules.ends import next_end_ms
@@ -66,6 +69,13 @@ class Outcome:
 def encode_state(book: Rulebook, domain: str, epoch: int) -> list[tuple[bytes, bytes]]:
     """(key, value) of every part of a domain's accepted state, to be written in this order."""
     return encode_parts(book.states()[domain], epoch)
+
+
+def stored_records(outcome: Outcome) -> tuple[list[bytes], list[bytes]]:
+    """(keys, values) for the topic of subjects: what an accepted change of stored subjects comes to."""
+    proposal = outcome.proposal
+    put = proposal.kind == STORE_SUBJECTS
+    return encode_records(proposal.domain, proposal.subjects or [], outcome.version, put=put)
 
 
 class Rulebook:
@@ -113,7 +123,9 @@ class Rulebook:
         known = self._states.get(proposal.domain)
         try:
             check_form(proposal)
-            if proposal.kind not in DOMAINLESS_KINDS:
+            if proposal.kind in STORED_KINDS:
+                self._check_stored(proposal, known)
+            elif proposal.kind not in DOMAINLESS_KINDS:
                 proposal = self._with_regions(proposal, known)
                 document = self._changed(proposal, known)
                 self._accept(proposal.domain, document, known, offset + 1)
@@ -137,6 +149,15 @@ class Rulebook:
         return part.domain
 
     # ---- one proposal
+
+    def _check_stored(self, proposal: Proposal, known: DomainState | None) -> None:
+        """Raises ChangeRefused.  Nothing here is made from a version: of two changes the later one counts."""
+        if known is None or not known.document.get("stored_subjects"):
+            problem = f"of domain {proposal.domain} are not stored: its set would have to say stored_subjects: true"
+            raise ChangeRefused([Fault("subjects", problem)])
+        faults = faults_of(proposal.subjects or [], put=proposal.kind == STORE_SUBJECTS)
+        if faults:
+            raise ChangeRefused(faults)
 
     @staticmethod
     def _version_met(proposal: Proposal, known: DomainState | None) -> int:

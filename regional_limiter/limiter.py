@@ -51,6 +51,8 @@ from regional_limiter.store.base import (
     TokenLease,
     TouchReply,
 )
+from regional_limiter.store.subjects import SubjectLookup
+from regional_limiter.subject_lookups import SubjectLookups
 from regional_limiter.submitting import InTasks, settled
 from regional_limiter.together import Asked, Together, joint_plan
 from regional_limiter.token_lease_calls import TokenLeaseCalls
@@ -68,6 +70,8 @@ __all__ = [
 ]
 
 STOP_WAIT_S = 1.0
+SUBJECT_WAIT = 0.3
+"""Of a check's deadline: how long it waits for what is known of its client."""
 
 DoneTogether = Callable[[Together | Exception], None]
 """As Done, of several checks as one request."""
@@ -97,6 +101,9 @@ class Limiter:
         self._node = node
         self._address = address
         self._incarnation = secrets.token_hex(8)
+        # A check that waits for it and is then asked still comes back in time.
+        lookup = store if isinstance(store, SubjectLookup) else None
+        self._subjects = SubjectLookups(lookup, SUBJECT_WAIT * deadline_s)
         submitting = store if isinstance(store, SubmittingStore) else InTasks(store, deadline_s)
         self._calls = calls = SplitCalls(store, submitting, deadline_s)
         self._rules = NodeRules(region, store, self.directory_of(state_dir, node), self._rules_changed)
@@ -214,6 +221,7 @@ class Limiter:
 
     def _rules_changed(self) -> None:
         rules = self._rules
+        self._subjects.use(rules.in_force)
         self._planner.use(rules.in_force, rules.refused, max(0, rules.base_version), rules.bases)
         self._denials.clear()
         self._token_leases.clear()
@@ -233,16 +241,52 @@ class Limiter:
 
         Raises InvalidCheck and RulesUnavailable, and then never calls ``done``.
         """
+        self._knowing(check, partial(self._submit, done=done), done)
+
+    def _submit(self, check: Check, done: Done) -> None:
+        self._deciding.ask(self._asking(check), check.request_id, done)
+
+    def _asking(self, check: Check) -> Asking:
         asking: Asking | None = check.asking
         if asking is None or asking.generation != self._planner.generation:
             asking = self._deciding.asking(check, check.cost, check.request_id)
-        self._deciding.ask(asking, check.request_id, done)
+        return asking
+
+    def _knowing(self, check: Check, ask: Callable[[Check], None], done: Callable[[Exception], None]) -> None:
+        """Ask with what is known of the check's client.
+
+        Raises InvalidCheck and RulesUnavailable; of what is wrong only with what is known, ``done`` is told.
+        """
+        known = self._subjects.at_once(check)
+        if known is not None:
+            ask(known)
+            return
+        self._planner.plan(check)
+
+        def then(completed: Check) -> None:
+            try:
+                ask(completed)
+            except Exception as error:
+                done(error)
+
+        self._subjects.complete(check, then)
+
+    async def _known(self, check: Check) -> Check:
+        """The check with what is known of its client.  Raises InvalidCheck and RulesUnavailable."""
+        known = self._subjects.at_once(check)
+        if known is not None:
+            return known
+        self._planner.plan(check)
+        found: asyncio.Future[Check] = asyncio.get_running_loop().create_future()
+        self._subjects.complete(check, partial(_settle, found))
+        return await found
 
     def submit_plainly(self, check: Check, done: DonePlainly) -> None:
         """:meth:`submit` for callers to whom an Allowed says enough (its ``asking`` says what was asked)."""
-        asking: Asking | None = check.asking
-        if asking is None or asking.generation != self._planner.generation:
-            asking = self._deciding.asking(check, check.cost, check.request_id)
+        self._knowing(check, partial(self._submit_plainly, done=done), done)
+
+    def _submit_plainly(self, check: Check, done: DonePlainly) -> None:
+        asking = self._asking(check)
         if asking.is_plain:
             self._deciding.ask_plainly(asking, done)
         else:
@@ -253,6 +297,32 @@ class Limiter:
 
         The checks are of one domain, and have no ``request_id``.
         """
+        if all(self._subjects.at_once(one.check) is not None for one in asked):
+            self._submit_together([self._knows_of(one) for one in asked], done)
+            return
+        joint_plan(self._planner, asked)  # raises as this does
+        left = len(asked)
+
+        def known(_: Check) -> None:
+            nonlocal left
+            left -= 1
+            if left:
+                return
+            try:
+                self._submit_together([self._knows_of(one) for one in asked], done)
+            except Exception as error:
+                done(error)
+
+        for one in asked:
+            if (at_once := self._subjects.at_once(one.check)) is not None:
+                known(at_once)
+            else:
+                self._subjects.complete(one.check, known)
+
+    def _knows_of(self, asked: Asked) -> Asked:
+        return asked._replace(check=self._subjects.known(asked.check))
+
+    def _submit_together(self, asked: Sequence[Asked], done: DoneTogether) -> None:
         plan = joint_plan(self._planner, asked)
 
         def told(answer: Answer | Exception) -> None:
@@ -271,9 +341,8 @@ class Limiter:
 
         Raises InvalidCheck (also for a request's id that asked for something else before) and RulesUnavailable.
         """
-        asking: Asking | None = check.asking
-        if asking is None or asking.generation != self._planner.generation:
-            asking = self._deciding.asking(check, check.cost, check.request_id)
+        check = await self._known(check)
+        asking = self._asking(check)
         if not asking.is_plain:
             return await settled(partial(self._deciding.ask, asking, check.request_id))
         told: Answer | Allowed = await settled(partial(self._deciding.ask_plainly, asking))
@@ -281,6 +350,7 @@ class Limiter:
 
     async def peek(self, check: Check) -> Answer:
         """A check of cost 0: changes nothing."""
+        check = await self._known(check)
         return await settled(partial(self._deciding.ask, self._deciding.asking(check, 0, None), None))
 
     # ---- beside checks
@@ -290,14 +360,14 @@ class Limiter:
 
         Raises InvalidCheck, RulesUnavailable, and StoreUnavailable when some of it could not be delivered.
         """
-        await self._giving_back.refund(check)
+        await self._giving_back.refund(await self._known(check))
 
     async def reset(self, check: Check) -> list[str]:
         """Make every bucket that the check meets as if nothing had been used; their keys.
 
         Raises as :meth:`refund` does.
         """
-        return await self._giving_back.reset(check)
+        return await self._giving_back.reset(await self._known(check))
 
     async def renew(self, check: Check) -> bool:
         """A new lease for all slots that ``check.lease_id`` holds of what the check meets.
@@ -305,14 +375,14 @@ class Limiter:
         False: it holds none any more of one of them, or the check meets none.  Raises InvalidCheck,
         RulesUnavailable, and StoreUnavailable: the lease may end as it was.
         """
-        return await self._slots.renew(check)
+        return await self._slots.renew(await self._known(check))
 
     async def release(self, check: Check) -> bool:
         """Free all slots that ``check.lease_id`` holds of what the check meets; whether it held any.
 
         Raises as :meth:`renew` does: what could not be freed is free when its lease ends.
         """
-        return await self._slots.release(check)
+        return await self._slots.release(await self._known(check))
 
     async def lend(self, check: Check, want: int, brought: Brought | None = None) -> Lent:
         """Lend ``want`` tokens or fewer for checks like this one, and take back what is ``brought``.
@@ -320,7 +390,7 @@ class Limiter:
         What was spent of it is counted as allowed by this node.  Raises InvalidCheck, RulesUnavailable, and
         StoreUnavailable: nothing is lent, and what was brought may or may not be back.
         """
-        return await self._lending.lend(check, want, brought)
+        return await self._lending.lend(await self._known(check), want, brought)
 
     @property
     def quota_version(self) -> tuple[int, int]:
@@ -329,7 +399,7 @@ class Limiter:
 
     def quota(self, check: Check) -> Quota | NoQuota:
         """What this node may hand on for checks like this one.  Raises InvalidCheck and RulesUnavailable."""
-        return quota_of(self._planner.plan(check), self._heart.nodes_most())
+        return quota_of(self._planner.plan(self._subjects.known(check)), self._heart.nodes_most())
 
     def count_quota(self, rule: str, allowed: int, denied: int) -> None:
         """Gateways have decided so by what was handed on of ``rule`` ("domain/id")."""
@@ -337,11 +407,16 @@ class Limiter:
 
     async def inspect(self, check: Check) -> list[Inspection]:
         """How every bucket that the check meets stands.  Raises InvalidCheck and RulesUnavailable."""
-        return await self._inspecting.inspect(check)
+        return await self._inspecting.inspect(await self._known(check))
 
     async def explain(self, check: Check) -> Explained:
         """Which rules apply to a check and why, how its buckets stand, and what it would be told if it came now.
 
         Nothing is charged, created or renewed.  Raises InvalidCheck and RulesUnavailable.
         """
-        return await self._inspecting.explain(check)
+        return await self._inspecting.explain(await self._known(check))
+
+
+def _settle(found: asyncio.Future[Check], check: Check) -> None:
+    if not found.done():
+        found.set_result(check)

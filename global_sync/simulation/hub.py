@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from global_sync.simulation.links import Law, Link, Way
@@ -109,8 +109,16 @@ class SimTransport:
         return None
 
     async def send(
-        self, topic: str, values: list[bytes], *, key: bytes | None = None, timeout_ms: int = 3000
+        self,
+        topic: str,
+        values: list[bytes],
+        *,
+        key: bytes | None = None,
+        keys: Sequence[bytes] | None = None,
+        timeout_ms: int = 3000,
     ) -> list[int]:
+        if keys is not None:
+            raise NotImplementedError("no subjects are stored in the simulated world")
         if self._is_closed:
             raise TransportUnavailable("closed")
         try:

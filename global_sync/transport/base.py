@@ -7,7 +7,7 @@ every record that we send is harmless when late, lost or repeated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -17,6 +17,7 @@ PROPOSALS = "rl.proposals"
 RULES = "rl.rules"
 HISTORY = "rl.history"
 USAGE = "rl.usage"
+SUBJECTS = "rl.subjects"
 
 IN_FLIGHT: Mapping[str, int] = {REPORTS: 4}
 """Sends of a topic that one transport has under way at a time, where it is more than one: order is no matter there.
@@ -69,11 +70,18 @@ class Transport(Protocol):
     async def start(self) -> None: ...
 
     async def send(
-        self, topic: str, values: list[bytes], *, key: bytes | None = None, timeout_ms: int = 3000
+        self,
+        topic: str,
+        values: list[bytes],
+        *,
+        key: bytes | None = None,
+        keys: Sequence[bytes] | None = None,
+        timeout_ms: int = 3000,
     ) -> list[int]:
         """Append in this order (one after another, none repeated); the offsets.  Raises TransportUnavailable.
 
-        Sends of a topic follow one another, but for those of ``IN_FLIGHT``.
+        ``key``: of all of them; ``keys``: one of each, in its place.  Sends of a topic follow one another, but for
+        those of ``IN_FLIGHT``.
         """
         ...
 
@@ -82,3 +90,12 @@ class Transport(Protocol):
     async def delete_before(self, topic: str, offset: int) -> None: ...
 
     async def close(self) -> None: ...
+
+
+def keys_for(values: Sequence[bytes], key: bytes | None, keys: Sequence[bytes] | None) -> Sequence[bytes | None]:
+    """A key for each of ``values``.  Raises ValueError when ``keys`` are not as many."""
+    if keys is None:
+        return [key] * len(values)
+    if len(keys) != len(values):
+        raise ValueError(f"{len(keys)} keys for {len(values)} values")
+    return keys

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -31,6 +31,7 @@ from global_sync.transport.base import (
     RecordsMissed,
     Start,
     TransportUnavailable,
+    keys_for,
 )
 from global_sync.transport.topics import TOPICS, settings_of
 
@@ -250,16 +251,23 @@ class KafkaTransport:
             _log.warning("Kafka at %s does not answer yet: %r", self._options.bootstrap, error)
 
     async def send(
-        self, topic: str, values: list[bytes], *, key: bytes | None = None, timeout_ms: int = 3000
+        self,
+        topic: str,
+        values: list[bytes],
+        *,
+        key: bytes | None = None,
+        keys: Sequence[bytes] | None = None,
+        timeout_ms: int = 3000,
     ) -> list[int]:
         if self._closed:
             raise TransportUnavailable("closed")
+        keyed = list(zip(keys_for(values, key, keys), values, strict=True))
         kept, turn = self._lane(topic)
         producer: AIOKafkaProducer | None = None
         try:
             async with asyncio.timeout(timeout_ms / 1000), turn:
                 producer = await kept.get()
-                return await self._append(producer, topic, values, key)
+                return await self._append(producer, topic, keyed)
         except (*_CLIENT_ERRORS, IllegalOperation) as error:
             if producer is not None:
                 kept.drop(producer)
@@ -278,17 +286,18 @@ class KafkaTransport:
         return self._producers[lane], self._turns.setdefault(lane, asyncio.Lock())
 
     async def _append(
-        self, producer: AIOKafkaProducer, topic: str, values: list[bytes], key: bytes | None
+        self, producer: AIOKafkaProducer, topic: str, rest: list[tuple[bytes | None, bytes]]
     ) -> list[int]:
         offsets: list[int] = []
-        rest = list(values)
         while rest:
             batch = producer.create_batch()
             count = 0
-            while count < len(rest) and batch.append(key=key, value=rest[count], timestamp=None) is not None:
+            for key, value in rest:
+                if batch.append(key=key, value=value, timestamp=None) is None:
+                    break
                 count += 1
             if count == 0:
-                raise ValueError(f"a message of {len(rest[0])} bytes is larger than a batch may be")
+                raise ValueError(f"a message of {len(rest[0][1])} bytes is larger than a batch may be")
             batch.close()
             sent = await producer.send_batch(batch, topic, partition=0)
             sent.add_done_callback(_heed)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -17,16 +18,18 @@ from global_sync.transport.base import (
     IN_FLIGHT,
     LOG,
     RULES,
+    SUBJECTS,
     Message,
     Reader,
     RecordsMissed,
     Start,
     TransportUnavailable,
+    keys_for,
 )
 
 _MESSAGES_A_READ = 500
 _KEPT_MESSAGES = 20_000
-"""Of every topic but the log (which its leader trims) and the rules (which are compacted)."""
+"""Of every topic but the log, which its leader trims, and the compacted ones: of them twice what was left."""
 
 
 @dataclass(slots=True)
@@ -52,13 +55,14 @@ class _Topic:
     next_offset: int = 0
     messages: deque[tuple[float, Message]] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    kept_most: int = _KEPT_MESSAGES
 
     def append(self, value: bytes, key: bytes | None) -> int:
         now = asyncio.get_running_loop().time()
         message = Message(self.name, self.next_offset, key, value, time.time_ns() // 1_000_000)
         self.messages.append((now, message))
         self.next_offset += 1
-        if len(self.messages) > _KEPT_MESSAGES:
+        if len(self.messages) > self.kept_most:
             self._bound()
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
@@ -67,9 +71,10 @@ class _Topic:
     def _bound(self) -> None:
         if self.name == LOG:
             return
-        if self.name == RULES:
+        if self.name in (RULES, SUBJECTS):
             last = {message.key: message.offset for _, message in self.messages}
             self.messages = deque(m for m in self.messages if last[m[1].key] == m[1].offset)
+            self.kept_most = max(_KEPT_MESSAGES, 2 * len(self.messages))
         else:
             self.trim(self.messages[0][1].offset + _KEPT_MESSAGES // 10)
 
@@ -133,8 +138,15 @@ class MemoryTransport:
         return None
 
     async def send(
-        self, topic: str, values: list[bytes], *, key: bytes | None = None, timeout_ms: int = 3000
+        self,
+        topic: str,
+        values: list[bytes],
+        *,
+        key: bytes | None = None,
+        keys: Sequence[bytes] | None = None,
+        timeout_ms: int = 3000,
     ) -> list[int]:
+        keyed = list(zip(values, keys_for(values, key, keys), strict=True))
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._turn(topic):
                 await self._way()
@@ -142,10 +154,10 @@ class MemoryTransport:
                 if link.random.random() < link.loss:
                     raise TransportUnavailable(f"send to {topic}: lost")
                 append = self._hub.topic(topic).append
-                offsets = [append(value, key) for value in values]
+                offsets = [append(*one) for one in keyed]
                 if link.random.random() < link.repeat:
-                    for value in values:
-                        append(value, key)
+                    for one in keyed:
+                        append(*one)
                 if link.random.random() < link.lost_answers:
                     raise TransportUnavailable(f"send to {topic}: no answer")
                 await self._way()

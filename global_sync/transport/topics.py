@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from global_sync.transport.base import HISTORY, LOG, PROPOSALS, REPORTS, RULES, USAGE
+from global_sync.transport.base import HISTORY, LOG, PROPOSALS, REPORTS, RULES, SUBJECTS, USAGE
 
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 24 * 60 * _MINUTE_MS
@@ -21,6 +21,7 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
     PROPOSALS: {"cleanup.policy": _DELETE, "retention.ms": str(30 * _DAY_MS)},
     RULES: {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": str(60 * _MINUTE_MS)},
     HISTORY: {"cleanup.policy": _DELETE, "retention.ms": _KEPT, "retention.bytes": _KEPT},
+    SUBJECTS: {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": str(60 * _MINUTE_MS)},
     USAGE: {"cleanup.policy": _DELETE, "retention.ms": str(7 * _DAY_MS)},
 }
 

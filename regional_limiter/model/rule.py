@@ -216,6 +216,16 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredSubjects:
+    """More is known of clients than a set can name: it is looked up in the region's store.
+
+    ``keep_ms``: how old what a node has looked up may be.
+    """
+
+    keep_ms: int = 60_000
+
+
+@dataclass(frozen=True, slots=True)
 class RuleSet:
     """All rules of one domain, taken whole.
 
@@ -231,6 +241,7 @@ class RuleSet:
     subjects: tuple[Subject, ...]
     rules: tuple[Rule, ...]
     overrides: Mapping[str, Mapping[tuple[str, ...], Override]] = field(default_factory=dict)
+    stored_subjects: StoredSubjects | None = None
     source: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     def largest_share(self, region: str) -> int:

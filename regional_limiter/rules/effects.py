@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regional_limiter.model.rule import Algorithm, Override, Rule, RuleSet
+from regional_limiter.model.rule import Algorithm, Override, Rule, RuleSet, StoredSubjects
 from regional_limiter.rules.describe import describe, limit_in_words
 
 _LEVELS = frozenset({Algorithm.TOKEN_BUCKET, Algorithm.GCRA, Algorithm.LEAKY_BUCKET})
@@ -124,9 +124,16 @@ def _of_set(before: RuleSet | None, after: RuleSet | None) -> dict[str, Any]:
         else:
             said = {"before": dict(was), "after": dict(now)}
         found[name] = said
+    was_kept, is_kept = getattr(before, "stored_subjects", None), getattr(after, "stored_subjects", None)
+    if was_kept != is_kept:
+        found["stored_subjects"] = {"before": _kept_in_words(was_kept), "after": _kept_in_words(is_kept)}
     old_order = [rule.id for rule in before.rules] if before else []
     new_order = [rule.id for rule in after.rules] if after else []
     stayed = [name for name in old_order if name in set(new_order)]
     if stayed != [name for name in new_order if name in set(old_order)]:
         found["order"] = {"before": old_order, "after": new_order}
     return found
+
+
+def _kept_in_words(stored: StoredSubjects | None) -> str:
+    return "none" if stored is None else f"looked up, and kept for {stored.keep_ms / 1000:g} s"

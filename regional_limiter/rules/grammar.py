@@ -15,6 +15,10 @@ RULES_MOST = 10_000
 SUBJECTS_MOST = 10_000
 SUBJECT_SHAPES_MOST = 32
 """Different sets of attributes that subjects are found by: each costs every check one look-up."""
+SUBJECT_ATTRIBUTES_MOST = 32
+SUBJECT_BYTES_MOST = 4096
+"""What may be said of one stored subject."""
+SUBJECT_KEEP_MS_MOST = 86_400_000
 OVERRIDES_MOST = 10_000
 MULTIPLY_MOST = 1_000_000
 NORMAL_FORMS_MOST = 8
@@ -44,7 +48,7 @@ NAME_EXPECTED = "1 to 64 of a-z, 0-9, dot, underscore and hyphen"
 ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 ATTRIBUTE_EXPECTED = "a letter or underscore, then at most 63 letters, digits, underscores, dots and hyphens"
 
-SET_FIELDS = ("domain", "regions", "defaults", "subjects", "overrides", "rules")
+SET_FIELDS = ("domain", "regions", "defaults", "subjects", "stored_subjects", "overrides", "rules")
 SET_NOT_BUILT = ("floor", "addresses")
 
 OVERRIDE_FIELDS = (

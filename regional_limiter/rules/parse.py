@@ -27,6 +27,7 @@ from regional_limiter.rules.fields import (
 )
 from regional_limiter.rules.overrides import read_overrides
 from regional_limiter.rules.rule import read_rule
+from regional_limiter.rules.stored_subjects import read_stored_subjects
 from regional_limiter.rules.text import Format, read_with_faults
 
 
@@ -56,6 +57,7 @@ def _parse(document: object, faults: Faults) -> RuleSet:
     known_regions = len(regions) if faults.count == before else None
     defaults = read_attributes(faults, "defaults", fields.get("defaults", {}))
     subjects = _read_subjects(faults, fields.get("subjects", []))
+    stored_subjects = read_stored_subjects(faults, fields.get("stored_subjects", False))
     if "rules" not in fields:
         faults.add("rules", "missing: a list of rules, which may be empty")
     rules = _read_rules(faults, fields.get("rules", []), domain, known_regions)
@@ -71,6 +73,7 @@ def _parse(document: object, faults: Faults) -> RuleSet:
         subjects=subjects,
         rules=rules,
         overrides=overrides,
+        stored_subjects=stored_subjects,
         source=deepcopy(fields),
     )
 

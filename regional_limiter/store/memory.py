@@ -37,6 +37,7 @@ from regional_limiter.store.base import (
 )
 from regional_limiter.store.bucket_table import BucketTable
 from regional_limiter.store.library import asked_digest, charge_key, record_key
+from regional_limiter.store.subjects import SubjectsInMemory
 
 _T = TypeVar("_T")
 
@@ -324,6 +325,10 @@ class MemoryStore:
         self._points = {name: MemoryPoint(times, buckets_most) for name in points}
         self._cut: set[str] = set()
         self._lock: tuple[str, int] = ("", 0)
+        self._subjects = SubjectsInMemory()
+        self.look_up = self._subjects.look_up
+        self.subject_positions = self._subjects.subject_positions
+        self.write_subjects = self._subjects.write_subjects
 
     # ---- without asyncio: simulation
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic, time_ns
 from typing import Final, NamedTuple, cast
 
@@ -34,6 +35,18 @@ from regional_limiter.store.base import (
 from regional_limiter.store.cluster import CallKind, Cluster, ClusterOptions
 from regional_limiter.store.connection import ReplyError, pack
 from regional_limiter.store.library import Encoded, Reply, build_library
+from regional_limiter.store.subjects import (
+    GROUPS,
+    WRITE_SCRIPT,
+    LookedUp,
+    SubjectFound,
+    SubjectWrite,
+    client_storage_key,
+    group_of,
+    held_attributes,
+    position_key,
+    tag_of_group,
+)
 from regional_limiter.store.topology import hash_slot_of, primaries_in
 from regional_limiter.submitting import settled
 
@@ -42,6 +55,7 @@ _log = logging.getLogger("apportion.store")
 LIBRARY_PREFIX: Final = "apportion_"
 LOCK_KEY: Final = "rl:agent-lock"
 _LOCK_SLOT: Final = hash_slot_of(LOCK_KEY)
+_GROUP_SLOTS: Final = [hash_slot_of(tag_of_group(group)) for group in range(GROUPS)]
 
 # Whoever holds the lock renews it; nobody else's lock is ever lengthened or deleted.
 _HOLD: Final = (
@@ -89,6 +103,7 @@ class RedisClusterStore:
         self._calm_s = options.calm_deadline_ms / 1000
         self._checks = CallKind(wire.decode_check, self._attempt_s, self._whole_s, self._load)
         self._plain_checks = CallKind(wire.decode_plain_check, self._attempt_s, self._whole_s, self._load)
+        self._look_ups = CallKind(_subject_found, self._attempt_s, self._whole_s, self._load)
         self._library = build_library(times)
         self._load_command = pack("FUNCTION", "LOAD", self._library.text)
         self._loading: dict[str, asyncio.Task[None]] = {}
@@ -222,6 +237,42 @@ class RedisClusterStore:
         if isinstance(reply, ReplyError) and "Library not found" not in str(reply):
             raise StoreUnavailable(f"deleting a library: {str(reply)[:100]}", may_have_run=False)
 
+    # ---- SubjectStore
+
+    def look_up(self, domain: str, client_key: str, done: LookedUp) -> None:
+        """Within a check's deadline, and through the breaker of its shard."""
+        group = group_of(domain, client_key)
+        command = pack("MGET", position_key(group), client_storage_key(group, domain, client_key))
+        self.cluster.submit(command, _GROUP_SLOTS[group], self._look_ups, partial(_told_subject, done))
+
+    async def subject_positions(self) -> list[int | None]:
+        positions = await asyncio.gather(*(self._subject_position(group) for group in range(GROUPS)))
+        return list(positions)
+
+    async def _subject_position(self, group: int) -> int | None:
+        reply = await self._of_group(group, pack("GET", position_key(group)))
+        return None if reply is None else int(cast(bytes, reply))
+
+    async def write_subjects(
+        self, group: int, subjects: Sequence[SubjectWrite], moved: tuple[int | None, int] | None = None
+    ) -> bool:
+        keys = [position_key(group), *(client_storage_key(group, one.domain, one.client_key) for one in subjects)]
+        said = [part for one in subjects for part in (one.version, one.attributes)]
+        before, after = ("", "") if moved is None else ("" if moved[0] is None else moved[0], moved[1])
+        command = pack("EVAL", WRITE_SCRIPT, len(keys), *keys, before, after, *said)
+        return await self._of_group(group, command) == 1
+
+    async def _of_group(self, group: int, command: bytes) -> object:
+        return await self.cluster.call(
+            command,
+            hash_slot=_GROUP_SLOTS[group],
+            attempt_s=self._calm_s,
+            whole_s=self._calm_s,
+            through_breaker=False,
+        )
+
+    # ---- the lock
+
     async def hold_lock(self, owner: str, ttl_ms: int) -> bool:
         return await self._lock(_HOLD, owner, ttl_ms) == 1
 
@@ -321,6 +372,15 @@ class RedisClusterStore:
         except StoreUnavailable:
             versions = {self.version}
         return [f"{address}/{version}" for version in versions]
+
+
+def _told_subject(done: LookedUp, outcome: SubjectFound | Exception) -> None:
+    done(outcome if isinstance(outcome, SubjectFound | StoreUnavailable) else StoreUnavailable(repr(outcome)))
+
+
+def _subject_found(reply: object) -> SubjectFound:
+    position, held = cast(list[bytes | None], reply)
+    return SubjectFound(held_attributes(held), position is not None)
 
 
 def _versions(reply: object) -> set[str]:

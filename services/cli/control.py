@@ -67,7 +67,15 @@ class Control:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def call(self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **options: Any) -> Response:
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = TIMEOUT_S,
+        **options: Any,
+    ) -> Response:
         """The answer.  Raises Refused, NoAnswer."""
         import httpx  # here: commands that call nobody need not wait for it
 
@@ -77,7 +85,7 @@ class Control:
             mine["Authorization"] = f"Bearer {token}"
         try:
             with httpx.Client(
-                base_url=self.url, timeout=TIMEOUT_S, trust_env=not own_machine, verify=trusted()
+                base_url=self.url, timeout=timeout, trust_env=not own_machine, verify=trusted()
             ) as client:
                 answer = client.request(method, path, headers=mine, **options)
         except httpx.HTTPError as error:

@@ -46,5 +46,8 @@ def show_effect(effect: Mapping[str, Any]) -> None:
     for one in effect["overrides"]:
         key = ", ".join(f"{name}={value}" for name, value in one["key"].items())
         typer.echo(f"{_SIGNS[one['effect']]} override of {one['rule']} for {key or 'all'}: {one['in_words']}")
+    for what, count in effect.get("subjects", {}).items():
+        if count:
+            typer.echo(f"{_SIGNS[what]} {count:,} clients")
     for name, field in effect["set"].items():
         typer.echo(f"~ {name}: {field['before']} -> {field['after']}")

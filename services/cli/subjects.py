@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from typing import Any
 from urllib.parse import quote
 
@@ -12,10 +9,12 @@ import typer
 
 from services.cli.control import reason_header
 from services.cli.effects import show_change
-from services.cli.output import fail, print_json, stdout
+from services.cli.output import fail, print_json, say, stdout
 from services.cli.rule_versions import ControlOption, DomainOption, DryRunOption, JsonOption, ReasonOption, called
 
 _HELP = "What is known of clients, such as their tier."
+IMPORT_TIMEOUT_S = 600.0
+"""For the answer to an import: what was sent last may wait for a leader."""
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=_HELP)
 
 _KeyArgument = typer.Argument(..., metavar="CLIENT_KEY", help="The client_key of its checks.")
@@ -63,11 +62,33 @@ def delete(
     show_change(body, f"{client_key}: nothing is known any more", dry_run=dry_run, as_json=as_json)
 
 
+@app.command()
+def show(
+    client_key: str = _KeyArgument,
+    domain: str = DomainOption,
+    control: str | None = ControlOption,
+    as_json: bool = JsonOption,
+) -> None:
+    """What is known of one client.
+
+    Example: apportion subject show acme
+    """
+    path = f"/subjects/{quote(client_key, safe='')}"
+    body = called(client_key, control, "GET", path, params={"domain": domain})
+    if as_json:
+        print_json(body)
+    else:
+        typer.echo(f"{client_key}: {_pairs(body['set'])}")
+
+
 @app.command("list")
 def list_subjects(
-    domain: str = DomainOption, control: str | None = ControlOption, as_json: bool = JsonOption
+    domain: str = DomainOption,
+    limit: int = typer.Option(100, "--limit", min=1, max=1000, help="How many of those that are stored."),
+    control: str | None = ControlOption,
+    as_json: bool = JsonOption,
 ) -> None:
-    """All that is known of clients in a domain.
+    """What is known of clients in a domain: all that the set says, and the first of those that are stored.
 
     Example: apportion subject list
     """
@@ -78,8 +99,10 @@ def list_subjects(
         body = called(domain, control, "GET", "/subjects", params=params)
         found += body["subjects"]
         skip = body["next"]
+    stored = called(domain, control, "GET", "/subjects:stored", params={"domain": domain, "limit": limit})
+    found += [{"where": {"client_key": one["client_key"]}, "set": one["set"]} for one in stored["subjects"]]
     if as_json:
-        print_json({"domain": domain, "subjects": found})
+        print_json({"domain": domain, "subjects": found, "stored": stored["clients"]})
         return
     from rich.table import Table
 
@@ -91,52 +114,43 @@ def list_subjects(
         by = where["client_key"] if list(where) == ["client_key"] else _pairs(where)
         table.add_row(by, _pairs(known))
     stdout().print(table)
+    if stored["next"] is not None:
+        say(f"the first {limit:,} of the {stored['clients']:,} that are stored: --limit shows more")
 
 
 @app.command("import")
 def import_subjects(
-    file: str = typer.Argument(..., help="CSV with a column client_key, or a JSON list; - reads stdin."),
+    file: str = typer.Argument(
+        ..., help="CSV with a column client_key, JSON lines, or a JSON list; - reads stdin."
+    ),
     domain: str = DomainOption,
     dry_run: bool = DryRunOption,
     reason: str = ReasonOption,
     control: str | None = ControlOption,
     as_json: bool = JsonOption,
 ) -> None:
-    """Say what is known of many clients in one change; those that FILE does not name stay.
+    """Say what is known of many clients; those that FILE does not name stay.
 
     Example: apportion subject import tiers.csv --reason "contracts of May"
     """
-    from services.cli.rules import read_file
+    from services.cli.subject_files import opened, parts_of
 
-    subjects = _read(file, read_file(file))
+    source = opened(file)
     params = {"domain": domain, "dry_run": dry_run}
-    body = called(
-        file, control, "POST", "/subjects:import", params=params, json=subjects, headers=reason_header(reason)
-    )
-    show_change(body, f"{len(subjects):,} clients", dry_run=dry_run, as_json=as_json)
-
-
-def _read(file: str, content: bytes) -> list[dict[str, Any]]:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        fail(f"{file}: must be UTF-8")
-    if text.lstrip().startswith("["):
-        try:
-            subjects: list[dict[str, Any]] = json.loads(text)
-        except ValueError as error:
-            fail(f"{file}: must be a JSON list: {error}")
-        return subjects
-    rows = csv.DictReader(io.StringIO(text))
-    if "client_key" not in (rows.fieldnames or ()):
-        fail(f"{file}: must be CSV whose first line names a column client_key, or a JSON list")
-    return [
-        {
-            "client_key": row["client_key"],
-            "set": {name: value for name, value in row.items() if name and name != "client_key" and value},
-        }
-        for row in rows
-    ]
+    headers = {"Content-Type": source.media, **reason_header(reason)}
+    with parts_of(source, is_shown=not as_json) as parts:
+        body = called(
+            file,
+            control,
+            "POST",
+            "/subjects:import",
+            params=params,
+            content=parts,
+            headers=headers,
+            timeout=IMPORT_TIMEOUT_S,
+        )
+    words = f"{body['imported']:,} clients" if "imported" in body else ""
+    show_change(body, words, dry_run=dry_run, as_json=as_json)
 
 
 def _pairs(attributes: dict[str, str]) -> str:

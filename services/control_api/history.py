@@ -19,6 +19,7 @@ import msgspec
 from global_sync.changes import (
     ACCESS_KINDS,
     PUT_SET,
+    STORED_KINDS,
     ChangeRefused,
     History,
     changed_document,
@@ -31,6 +32,7 @@ from services.control_api.questions import Questions
 BUILT_KEPT_MOST = 200
 """Versions that were asked for, kept as built."""
 
+_OF_SETS = f"kind not in ({', '.join('?' * len(STORED_KINDS))})"
 _SCHEMA = """
 create table changes (
   at_offset integer primary key, domain text, kind text, rule_id text, accepted integer, version integer,
@@ -104,8 +106,9 @@ class HistoryIndex:
     def versions(self, domain: str, before: int | None, most: int) -> list[History]:
         """The accepted changes of a domain, the newest first, of versions below ``before``.  Raises TookTooLong."""
         rows = self._questions.ask(
-            "select entry from changes where domain = ? and accepted and version < ? order by version desc limit ?",
-            (domain, before if before is not None else 2**62, most),
+            f"select entry from changes where domain = ? and accepted and {_OF_SETS} and version < ? "
+            "order by version desc limit ?",
+            (domain, *STORED_KINDS, before if before is not None else 2**62, most),
         )
         return [decode_history(row[0]) for row in rows]
 
@@ -116,9 +119,9 @@ class HistoryIndex:
         """
         document, since = self._nearest(domain, version)
         rows = self._questions.ask(
-            "select entry from changes where domain = ? and accepted and version > ? and version <= ? "
-            "order by version",
-            (domain, since, version),
+            f"select entry from changes where domain = ? and accepted and {_OF_SETS} "
+            "and version > ? and version <= ? order by version",
+            (domain, *STORED_KINDS, since, version),
         )
         reached = since
         for row in rows:

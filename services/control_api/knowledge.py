@@ -11,6 +11,7 @@ from services.clock import wall_ms
 from services.control_api.access import Tokens
 from services.control_api.history import HistoryIndex
 from services.control_api.proposals import Proposer
+from services.control_api.subject_index import SubjectIndex, SubjectsRead
 from services.control_api.totals import UsageTotals
 from services.control_api.usage_minutes import UsageMinutes
 from services.feed import USAGE_BEFORE_END, Feed, Handler
@@ -20,6 +21,7 @@ from services.settings import HubSettings
 
 HISTORY_FILE = "history.db"
 MINUTES_FILE = "usage.db"
+SUBJECTS_FILE = "subjects.db"
 MINUTES_BEFORE_END = 20_000
 """Usage messages that are read again without the file: some hours of them."""
 MINUTES_BEHIND_MOST = 200_000
@@ -33,6 +35,9 @@ class Hub:
         in_file = mode == "kafka" and settings.control_api.state_dir.is_dir()
         self.history = HistoryIndex(settings.control_api.state_dir / HISTORY_FILE if in_file else None)
         self.minutes = UsageMinutes(settings.control_api.state_dir / MINUTES_FILE if in_file else None)
+        self.subjects = SubjectsRead(
+            transport, SubjectIndex(settings.control_api.state_dir / SUBJECTS_FILE if in_file else None)
+        )
         self.tokens = Tokens()
         self.mode = mode
         self.transport = transport
@@ -55,6 +60,7 @@ class Hub:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.feed.run())
             tasks.create_task(self._run_minutes())
+            tasks.create_task(self.subjects.run())
 
     async def _run_minutes(self) -> None:
         start = await self._minutes_start()
@@ -87,6 +93,7 @@ class Hub:
         await self.probes.close()
         self.history.close()
         self.minutes.close()
+        self.subjects.index.close()
 
     def why_not_ready(self) -> str | None:
         """None when the accepted rules have been read and Kafka answered lately."""

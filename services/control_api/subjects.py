@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from global_sync.changes import DELETE_SUBJECTS, PUT_SUBJECTS
 from regional_limiter.model.errors import Fault, InvalidRules
@@ -35,7 +37,16 @@ from services.control_api.documented import (
 )
 from services.control_api.guard import require
 from services.control_api.knowledge import Hub
-from services.control_api.requests import read_list, read_mapping
+from services.control_api.requests import precondition, read_list, read_mapping
+from services.control_api.subject_changes import (
+    CLIENTS_A_CHANGE,
+    imported,
+    lines_of,
+    listed,
+    stored,
+    unread_subjects,
+)
+from services.control_api.subject_lines import MEDIA, Format
 from services.errors import problem_response
 
 ClientKey = Annotated[str, Path(min_length=1, max_length=1024)]
@@ -45,6 +56,12 @@ _PAGE = {
     "domain": "default",
     "version": 17,
     "subjects": [{"where": Named(client_key="acme"), "set": Named(tier="gold")}],
+    "next": None,
+}
+_STORED_PAGE = {
+    "domain": "default",
+    "clients": 1_000_000,
+    "subjects": [{"client_key": "acme", "version": 17, "set": Named(tier="gold")}],
     "next": None,
 }
 _CHANGED = changed_or_tried("What is known now; with dry_run, what the change would do", _SUBJECT, examples.DRY_RUN)
@@ -57,6 +74,13 @@ _IMPORT = {
                 "example": [{"client_key": "acme", "set": {"tier": "gold"}}],
             }
             for kind in ("application/json", "application/yaml")
+        }
+        | {
+            "application/x-ndjson": {
+                "schema": {"type": "string"},
+                "example": '{"client_key": "acme", "set": {"tier": "gold"}}\n',
+            },
+            "text/csv": {"schema": {"type": "string"}, "example": "client_key,tier\nacme,gold\n"},
         },
     }
 }
@@ -104,9 +128,36 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
     async def get_subject(request: Request, client_key: ClientKey, domain: Domain = "default") -> Response:
         require(request, Role.READER, domain)
         found = _find(hub, domain, client_key)
+        if found is None and _is_stored(hub, domain):
+            return await _stored_subject(hub, domain, client_key)
         if found is None:
             return await unread_rules(hub, domain) or _none(client_key, domain)
         return JSONResponse({"client_key": client_key, "domain": domain, "set": found})
+
+    @router.get(
+        "/subjects:stored",
+        summary="What is stored of clients, by client key, a page at a time",
+        description="Of domains whose sets say `stored_subjects`. `clients`: how many there are; `next`: what "
+        "`after` gives the next page. `version`: of the change that said so; `GET /history/{version - 1}` tells "
+        "who made it.",
+        responses=answers(
+            {200: answer("Beside these, `/subjects` lists those of the set", _STORED_PAGE)}, *READING
+        ),
+    )
+    async def list_stored(
+        request: Request,
+        domain: Domain = "default",
+        after: Annotated[str, Query(max_length=1024, description="Begin after this client.")] = "",
+        limit: Limit = 100,
+    ) -> Response:
+        require(request, Role.READER, domain)
+        if (unread := await unread_rules(hub, domain) or await unread_subjects(hub)) is not None:
+            return unread
+        index = hub.subjects.index
+        page = await asyncio.to_thread(index.page, domain, after, limit + 1)
+        following = page[limit - 1]["client_key"] if len(page) > limit else None
+        clients = await asyncio.to_thread(index.count, domain)
+        return JSONResponse({"domain": domain, "clients": clients, "subjects": page[:limit], "next": following})
 
 
 def _add_changes(router: APIRouter, hub: Hub) -> None:
@@ -121,6 +172,8 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
     ) -> Response:
         require_change(request, domain, dry_run=dry_run)
         attributes = await read_mapping(request)
+        if await _stores(hub, domain, client_key):
+            return await _store(hub, request, domain, client_key, attributes, dry_run=dry_run)
         known = _find(hub, domain, client_key)
         subjects = [{"client_key": client_key, "set": attributes}]
         done = await changed(hub, request, domain, PUT_SUBJECTS, {"subjects": subjects}, dry_run=dry_run)
@@ -140,6 +193,8 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
         request: Request, client_key: ClientKey, domain: Domain = "default", dry_run: DryRun = False
     ) -> Response:
         require_change(request, domain, dry_run=dry_run)
+        if await _stores(hub, domain, client_key):
+            return await _store(hub, request, domain, client_key, None, dry_run=dry_run)
         subjects = [{"client_key": client_key}]
         done = await changed(hub, request, domain, DELETE_SUBJECTS, {"subjects": subjects}, dry_run=dry_run)
         if isinstance(done, Response):
@@ -150,20 +205,37 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
 
     @router.post(
         "/subjects:import",
-        summary="Say what is known of many clients, in one change",
-        description="A list of `{client_key, set}`, or of other attributes that a subject is found by. "
-        f"Those that are not named stay. A domain knows at most {SUBJECTS_MOST:,}.",
+        summary="Say what is known of many clients",
+        description="A list of `{client_key, set}`, or of other attributes that a subject is found by; or a body "
+        "of any length as `application/x-ndjson` or `text/csv` (first line: `client_key` and names of attributes). "
+        f"Clients that are not named stay. A set has at most {SUBJECTS_MOST:,} and takes all in one change; where "
+        "it says `stored_subjects` there is no such bound, and what comes is stored in changes of "
+        f"{CLIENTS_A_CHANGE:,} clients, each whole or not at all.",
         openapi_extra=_IMPORT,
         responses=answers({200: _CHANGED}, *CHANGING),
     )
     async def import_subjects(request: Request, domain: Domain = "default", dry_run: DryRun = False) -> Response:
         require_change(request, domain, dry_run=dry_run)
-        subjects = await read_list(request)
+        if (unread := await unread_rules(hub, domain)) is not None:
+            return unread
+        stores = _is_stored(hub, domain)
+        format = MEDIA.get(request.headers.get("content-type", "").partition(";")[0].strip().lower())
+        if stores and format is not None:
+            _without_precondition(request)
+            return await imported(hub, request, domain, format, dry_run=dry_run)
+        subjects = await (read_list(request) if format is None else _read_lines(request, format))
         wrong = [place for place, one in enumerate(subjects) if not isinstance(one, dict)]
         if wrong:
             raise InvalidRules([Fault(f"[{place}]", "must be a mapping") for place in wrong])
         if not subjects:
             return problem_response(422, "the list is empty: there is nothing to import")
+        if stores:
+            _without_precondition(request)
+            outcome = await stored(hub, request, domain, listed(subjects), dry_run=dry_run)
+            if isinstance(outcome, Response):
+                return outcome
+            done_here = {"imported": len(subjects), "changes": 1, "version": outcome.version}
+            return JSONResponse({"domain": domain, **done_here})
         done = await changed(hub, request, domain, PUT_SUBJECTS, {"subjects": subjects}, dry_run=dry_run)
         if isinstance(done, Response):
             return done
@@ -177,6 +249,73 @@ def _find(hub: Hub, domain: str, client_key: str) -> dict[str, str] | None:
         return None
     where = {"client_key": client_key}
     return next((dict(one.attributes) for one in known.rule_set.subjects if one.where == where), None)
+
+
+async def _read_lines(request: Request, format: Format) -> list[Any]:
+    """At most as many as a set may have.  Raises InvalidRules, HTTPException."""
+    subjects: list[Any] = []
+    try:
+        async for lines in lines_of(request, format):
+            for line in lines:
+                if line.fault is not None:
+                    raise InvalidRules([line.fault])
+                subjects.append(line.subject)
+                if len(subjects) > SUBJECTS_MOST:
+                    problem = (
+                        f"at most {SUBJECTS_MOST:,} fit into a set; with stored_subjects: true in it, any number"
+                    )
+                    raise InvalidRules([Fault("body", problem)])
+    except ValueError as error:
+        raise InvalidRules([Fault("body", str(error))]) from error
+    return subjects
+
+
+# ---- stored beside the set
+
+
+def _is_stored(hub: Hub, domain: str) -> bool:
+    known = hub.book.get(domain)
+    return known is not None and known.rule_set.stored_subjects is not None
+
+
+async def _stores(hub: Hub, domain: str, client_key: str) -> bool:
+    """Whether a change of this client is one of what is stored: those that the set names stay its own."""
+    await hub.rules_known()
+    return _is_stored(hub, domain) and _find(hub, domain, client_key) is None
+
+
+def _without_precondition(request: Request) -> None:
+    wanted = precondition(request)
+    if wanted.exists or wanted.version is not None:
+        raise HTTPException(
+            400, "If-Match: what is stored of clients has no versions to hold on to; the later counts"
+        )
+
+
+async def _stored_subject(hub: Hub, domain: str, client_key: str) -> Response:
+    if (unread := await unread_rules(hub, domain) or await unread_subjects(hub)) is not None:
+        return unread
+    found = await asyncio.to_thread(hub.subjects.index.get, domain, client_key)
+    return JSONResponse({**found, "domain": domain}) if found is not None else _none(client_key, domain)
+
+
+async def _store(
+    hub: Hub, request: Request, domain: str, client_key: str, attributes: dict[str, Any] | None, *, dry_run: bool
+) -> Response:
+    _without_precondition(request)
+    if (unread := await unread_rules(hub, domain) or await unread_subjects(hub)) is not None:
+        return unread
+    before = await asyncio.to_thread(hub.subjects.index.get, domain, client_key)
+    if attributes is None and before is None:
+        return _none(client_key, domain)
+    outcome = await stored(hub, request, domain, {client_key: attributes}, dry_run=dry_run)
+    if isinstance(outcome, Response):
+        return outcome
+    told: dict[str, Any] = {"client_key": client_key, "domain": domain, "version": outcome.version}
+    if attributes is None:
+        return JSONResponse({**told, "deleted": True})
+    headers = {"Location": f"/subjects/{quote(client_key, safe='')}?domain={domain}"} if before is None else {}
+    return JSONResponse({**told, "set": attributes}, 201 if before is None else 200, headers=headers)
 
 
 def _none(client_key: str, domain: str) -> Response:

@@ -16,6 +16,8 @@ from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall, NodeBeat, ReturnedLease, RuleTotals, Sharing
 from regional_limiter.store.memory import MemoryStore
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
+from regional_limiter.store.subjects import GROUPS, SubjectFound, SubjectWrite, group_of
+from regional_limiter.submitting import settled
 from tests.contract.redis_cluster import eventually
 from tests.contract.redis_user import as_node
 
@@ -345,3 +347,29 @@ async def test_the_lock_has_one_holder_and_only_that_one_lets_go(store: Store) -
 async def test_a_lock_that_is_not_renewed_ends(store: Store) -> None:
     assert await store.hold_lock("a", 1)
     await eventually("the lock is free", lambda: store.hold_lock("b", 60_000), 5)
+
+
+# ---- what is known of clients
+
+
+async def looked_up(store: Store, client_key: str) -> SubjectFound:
+    return await settled(lambda done: store.look_up("d", client_key, done))
+
+
+async def test_what_is_known_of_clients_is_written_with_how_far_their_group_has_come(store: Store) -> None:
+    same_group = [key for key in (f"c/{{{n}}} ü" for n in range(20_000)) if group_of("d", key) == 5][:50]
+    gold = b'{"tier":"gold"}'
+    assert await store.subject_positions() == [None] * GROUPS
+    assert await store.write_subjects(5, [SubjectWrite("d", key, 3, gold) for key in same_group])
+    assert await looked_up(store, same_group[0]) == SubjectFound(gold, False)
+    assert await store.write_subjects(5, [], (None, 50))
+    assert (await store.subject_positions())[5] == 50
+    assert await looked_up(store, same_group[49]) == SubjectFound(gold, True)
+    forget = [SubjectWrite("d", same_group[0], 4, b"")]
+    assert not await store.write_subjects(5, forget, (49, 60))  # somebody else was here
+    assert await looked_up(store, same_group[0]) == SubjectFound(gold, True)
+    assert await store.write_subjects(5, forget, (50, 60))
+    assert await store.write_subjects(5, [SubjectWrite("d", same_group[0], 3, gold)])  # too late
+    assert await looked_up(store, same_group[0]) == SubjectFound(b"", True)
+    assert await store.write_subjects(5, [SubjectWrite("d", same_group[0], 5, gold)], (60, 61))
+    assert await looked_up(store, same_group[0]) == SubjectFound(gold, True)

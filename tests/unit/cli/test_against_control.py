@@ -175,7 +175,30 @@ def test_what_is_known_of_clients_is_set_imported_and_listed(tmp_path: Path) -> 
     assert (code, "no subject client_key a/cme" in stderr) == (1, True)
     file.write_text("name\nacme\n")
     code, _, stderr = run("subject", "import", str(file), *of)
-    assert (code, "a column client_key" in stderr) == (2, True)
+    assert (code, "one of them client_key" in stderr) == (1, True)
+    assert run("subject", "import", str(tmp_path / "none.csv"), *of)[0] == 2
+
+
+def test_more_clients_than_a_set_has_are_stored_and_shown(tmp_path: Path) -> None:
+    of = ("--domain", "stored")
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("{domain: stored, stored_subjects: true, rules: [{id: r, capacity: 5, refill: 1/s}]}")
+    assert run("rules", "apply", str(rules))[0] == 0
+    file = tmp_path / "tiers.csv"
+    file.write_text("client_key,tier\n" + "".join(f"c{n:05},gold\n" for n in range(11_000)))
+    code, stdout, _ = run("subject", "import", str(file), *of, "--dry-run")
+    assert (code, "+ 11,000 clients" in stdout) == (0, True)
+    code, stdout, _ = run("subject", "import", str(file), *of, "--reason", "contracts of May")
+    assert (code, "11,000 clients" in stdout) == (0, True)
+    code, stdout, stderr = run("subject", "list", "--limit", "3", *of)
+    assert (code, [line.split() for line in stdout.splitlines()[1:]]) == (
+        0,
+        [[f"c{n:05}", "tier=gold"] for n in range(3)],
+    )
+    assert "11,000" in stderr
+    assert run("subject", "show", "c10999", *of)[1].strip() == "c10999: tier=gold"
+    assert run("subject", "delete", "c10999", *of)[0] == 0
+    assert run("subject", "show", "c10999", *of)[0] == 1
 
 
 def test_a_token_is_made_used_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from global_sync.changes import decode_proposal, encode_history
-from global_sync.rulebook import Rulebook, encode_state
-from global_sync.transport.base import HISTORY, PROPOSALS, RULES, Message
+from global_sync.changes import STORED_KINDS, decode_proposal, encode_history
+from global_sync.rulebook import Rulebook, encode_state, stored_records
+from global_sync.transport.base import HISTORY, PROPOSALS, RULES, SUBJECTS, Message
 from global_sync.transport.memory import MemoryHub
 
 
@@ -31,7 +31,10 @@ class FakeLeader:
 
     async def _decide(self, message: Message) -> None:
         outcome = self.book.decide(decode_proposal(message.value), message.offset)
-        if outcome.accepted and outcome.domain in self.book.states():
+        if outcome.accepted and outcome.proposal.kind in STORED_KINDS:
+            keys, values = stored_records(outcome)
+            await self._transport.send(SUBJECTS, values, keys=keys)
+        elif outcome.accepted and outcome.domain in self.book.states():
             for key, value in encode_state(self.book, outcome.domain, self._epoch):
                 await self._transport.send(RULES, [value], key=key)
         key, value = encode_history(outcome.history(self._epoch, at_ms=1_700_000_000_000))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 
+from services.control_api import subject_changes
 from tests.unit.control_api.conftest import Serving
 from tests.unit.control_api.fake_leader import FakeLeader
 from tests.unit.control_api.test_rules_api import RULE, problem
@@ -66,6 +69,110 @@ async def test_what_cannot_be_known_is_refused(
         await client.put("/rules/r", json=RULE)
         body = problem(await client.post("/subjects:import", json=subjects), 422)
         assert body["errors"][0]["field"] == field
+
+
+STORED = {"stored_subjects": {"keep": "5s"}, "rules": [{"id": "r", **RULE}]}
+NDJSON = {"content-type": "application/x-ndjson"}
+CSV = {"content-type": "text/csv"}
+
+
+async def in_parts(content: bytes, size: int = 1000) -> AsyncIterator[bytes]:
+    for at in range(0, len(content), size):
+        yield content[at : at + size]
+
+
+async def listed(client: httpx.AsyncClient) -> dict[str, Any]:
+    """Of all pages of what is stored."""
+    found: dict[str, Any] = {}
+    after: str | None = ""
+    while after is not None:
+        page = (await client.get("/subjects:stored", params={"limit": 700, "after": after})).json()
+        found |= {one["client_key"]: one["set"] for one in page["subjects"]}
+        after = page["next"]
+    assert page["clients"] == len(found)
+    return found
+
+
+async def test_what_is_stored_of_a_client_is_no_version_of_the_set_but_a_change_of_the_history(
+    serving: Serving, leader: FakeLeader
+) -> None:
+    async with serving() as client:
+        first = (await client.put("/rulesets/default", json=STORED)).json()["version"]
+        tried = await client.put("/subjects/a%2Fcme", json={"tier": "gold"}, params={"dry_run": True})
+        assert tried.json()["effect"]["subjects"] == {"appear": 1, "change": 0, "vanish": 0}
+        made = await client.put("/subjects/a%2Fcme", json={"tier": "gold"}, headers={"apportion-author": "ann"})
+        assert (made.status_code, made.headers["location"]) == (201, "/subjects/a%2Fcme?domain=default")
+        known = (await client.get(made.headers["location"])).json()
+        assert (known["set"], known["version"]) == ({"tier": "gold"}, made.json()["version"])
+        assert (await client.put("/subjects/a%2Fcme", json={"tier": "free"})).status_code == 200
+        assert await listed(client) == {"a/cme": {"tier": "free"}}
+        assert (await client.delete("/subjects/a%2Fcme")).json()["deleted"] is True
+        problem(await client.get("/subjects/a%2Fcme"), 404)
+        problem(await client.delete("/subjects/a%2Fcme"), 404)
+        who = (await client.get(f"/history/{known['version'] - 1}")).json()
+        assert (who["kind"], who["author"]) == ("store_subjects", "ann")
+        assert who["change"]["subjects"] == [{"client_key": "a/cme", "set": {"tier": "gold"}}]
+        versions = (await client.get("/rulesets/default/versions")).json()["versions"]
+        assert [one["version"] for one in versions] == [first]
+        assert (await client.get(f"/rulesets/default/versions/{first}")).status_code == 200
+        problem(await client.put("/subjects/x", json={"tier": "x"}, headers={"if-match": '"1"'}), 400)
+
+
+@pytest.mark.parametrize("kind", [NDJSON, CSV], ids=["json lines", "csv"])
+async def test_more_than_a_set_may_have_are_imported_as_they_come(
+    serving: Serving, leader: FakeLeader, monkeypatch: pytest.MonkeyPatch, kind: dict[str, str]
+) -> None:
+    monkeypatch.setattr(subject_changes, "CLIENTS_A_CHANGE", 900)
+    lines = [f'{{"client_key": "c{n}", "set": {{"tier": "t{n % 7}"}}}}' for n in range(12_000)]
+    if kind is CSV:
+        lines = ["tier,client_key", *(f'"t{n % 7}",c{n}' for n in range(12_000))]
+    content = "\n".join(lines).encode()
+    async with serving() as client:
+        await client.put("/rulesets/default", json=STORED)
+        await client.put("/subjects/stays", json={"tier": "gold"})
+        tried = await client.post(
+            "/subjects:import", content=in_parts(content), headers=kind, params={"dry_run": True}
+        )
+        assert tried.json()["effect"]["subjects"] == {"appear": 12_000, "change": 0, "vanish": 0}
+        answer = (await client.post("/subjects:import", content=in_parts(content), headers=kind)).json()
+        assert (answer["imported"], answer["changes"]) == (12_000, 14)
+        known = await listed(client)
+        assert known == {"stays": {"tier": "gold"}} | {f"c{n}": {"tier": f"t{n % 7}"} for n in range(12_000)}
+    async with serving() as client:  # anew, out of the topic
+        assert await listed(client) == known
+
+
+async def test_an_import_stops_at_what_cannot_be_stored_and_says_what_is(
+    serving: Serving, leader: FakeLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject_changes, "CLIENTS_A_CHANGE", 2)
+    lines = [f'{{"client_key": "c{n}", "set": {{"tier": "x"}}}}' for n in range(5)]
+    lines[3] = '{"client_key": "c3", "set": {"tier": 7}}'
+    content = "\n".join(lines)
+    async with serving() as client:
+        await client.put("/rulesets/default", json=STORED)
+        tried = await client.post("/subjects:import", content=content, headers=NDJSON, params={"dry_run": True})
+        assert problem(tried, 422)["errors"][0]["field"] == "line 4.set.tier"
+        assert await listed(client) == {}
+        body = problem(await client.post("/subjects:import", content=content, headers=NDJSON), 422)
+        assert (body["errors"][0]["field"], body["imported"]) == ("line 4.set.tier", 2)
+        assert list(await listed(client)) == ["c0", "c1"]
+        for wrong in ("a,b\n1,2\n", "client_key,client_key\n", "client_key,tier\nx\n"):
+            problem(await client.post("/subjects:import", content=wrong, headers=CSV), 422)
+        problem(await client.post("/subjects:import", content="", headers=CSV), 422)
+
+
+async def test_without_the_setting_lines_go_into_the_set_as_far_as_it_holds_them(
+    serving: Serving, leader: FakeLeader
+) -> None:
+    async with serving() as client:
+        await client.put("/rules/r", json=RULE)
+        answer = await client.post("/subjects:import", content="client_key,tier\nacme,gold\n", headers=CSV)
+        assert answer.json()["imported"] == 1
+        assert (await client.get("/subjects/acme")).json()["set"] == {"tier": "gold"}
+        many = "client_key,tier\n" + "".join(f"c{n},x\n" for n in range(10_001))
+        body = problem(await client.post("/subjects:import", content=many, headers=CSV), 422)
+        assert "stored_subjects" in body["errors"][0]["problem"]
 
 
 async def test_an_empty_import_is_told_so(serving: Serving, leader: FakeLeader) -> None:
