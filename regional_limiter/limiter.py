@@ -52,6 +52,7 @@ from regional_limiter.store.base import (
     TouchReply,
 )
 from regional_limiter.store.subjects import SubjectLookup
+from regional_limiter.subject_cache import CLIENTS_MOST
 from regional_limiter.subject_lookups import SubjectLookups
 from regional_limiter.submitting import InTasks, settled
 from regional_limiter.together import Asked, Together, joint_plan
@@ -70,7 +71,7 @@ __all__ = [
 ]
 
 STOP_WAIT_S = 1.0
-SUBJECT_WAIT = 0.3
+SUBJECT_WAIT = 0.5
 """Of a check's deadline: how long it waits for what is known of its client."""
 
 DoneTogether = Callable[[Together | Exception], None]
@@ -204,6 +205,7 @@ class Limiter:
             demand_dropped=self._offers.dropped,
             shadows=self._shadows.counts(),
             leases=self._token_leases.counts(),
+            subjects=self._subjects.counts,
             tables={
                 "plans": self._planner.filled,
                 "denials": self._denials.filled,
@@ -213,6 +215,7 @@ class Limiter:
                 "demand": self._offers.filled,
                 "refunds": (len(self._refunds.tasks), REFUNDS_MOST),
                 "split_keys": self._calls.filled,
+                "subjects": (self._subjects.kept, CLIENTS_MOST),
                 **self._counts.filled(),
             },
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from regional_limiter.shadow import ShadowCount
+from regional_limiter.subject_lookups import SubjectCounts
 from regional_limiter.token_lease_table import LeaseCounts
 
 
@@ -28,7 +29,8 @@ class LimiterStatus:
     Versions: -1 unknown.
 
     ``refused_domains``: domain -> why its newest rules are not in force here.  ``leases``: tokens taken ahead.
-    ``shadows``: by ``domain/rule``.  ``tables``: by name, how many entries a table has and may have.
+    ``shadows``: by ``domain/rule``.  ``subjects``: how checks came to know of their clients what is stored.
+    ``tables``: by name, how many entries a table has and may have.
     """
 
     rules_version: int
@@ -42,4 +44,5 @@ class LimiterStatus:
     demand_dropped: int = 0
     shadows: Mapping[str, ShadowCount] = field(default_factory=dict)
     leases: LeaseCounts = field(default_factory=LeaseCounts)
+    subjects: SubjectCounts = field(default_factory=SubjectCounts)
     tables: Mapping[str, tuple[int, int]] = field(default_factory=dict)

@@ -140,6 +140,8 @@ class Metrics:
         counter, gauge = meter.create_observable_counter, meter.create_observable_gauge
         words = "Tokens leased from buckets, by what became of them"
         counter("ratelimit.lease.tokens", [self._leased], "{token}", words)
+        words = "How checks came to know what is stored of their clients"
+        counter("ratelimit.subject.lookups", [self._subject_lookups], "{check}", words)
         words = "Tokens leased from buckets and held here"
         gauge("ratelimit.lease.tokens_out", [observed(lambda: self._seen.leases.out)], "{token}", words)
         gauge("ratelimit.rules.version", [observed(lambda: self._seen.rules_version)], "", "Rules in force")
@@ -173,6 +175,13 @@ class Metrics:
         leases = self._seen.leases
         for event, count in (("taken", leases.taken), ("returned", leases.returned), ("lost", leases.lost)):
             yield Observation(count, {"event": event})
+
+    def _subject_lookups(self, options: CallbackOptions) -> Iterator[Observation]:
+        counts = self._seen.subjects
+        for outcome, count in (("kept", counts.kept), ("looked_up", counts.looked_up)):
+            yield Observation(count, {"outcome": outcome})
+        yield Observation(counts.unanswered - counts.stale, {"outcome": "unanswered"})
+        yield Observation(counts.stale, {"outcome": "stale"})
 
     def _shadows(self, options: CallbackOptions) -> Iterator[Observation]:
         def rows() -> Iterator[tuple[Labels, float]]:

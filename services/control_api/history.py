@@ -36,7 +36,7 @@ _OF_SETS = f"kind not in ({', '.join('?' * len(STORED_KINDS))})"
 _SCHEMA = """
 create table changes (
   at_offset integer primary key, domain text, kind text, rule_id text, accepted integer, version integer,
-  author text, reason text, origin text, at_ms integer, entry blob
+  author text, reason text, origin text, at_ms integer, head blob, entry blob
 );
 create index by_domain on changes (domain, accepted, version);
 create index by_author on changes (author, at_offset);
@@ -84,17 +84,21 @@ class HistoryIndex:
         """False: it was there already (a successor may tell an outcome again)."""
         row = (
             *(entry.offset, entry.domain, entry.kind, entry.rule_id, entry.accepted, entry.version),
-            *(entry.author, entry.reason, entry.origin, entry.at_ms, msgspec.json.encode(entry)),
+            *(entry.author, entry.reason, entry.origin, entry.at_ms),
+            *(msgspec.json.encode(_head_of(entry)), msgspec.json.encode(entry)),
         )
         with self._lock:
             done = self._base.execute(f"insert or ignore into changes values ({', '.join('?' * len(row))})", row)
         return done.rowcount > 0
 
     def search(self, search: Search, most: int) -> list[History]:
-        """The newest first.  May read all of the history, so call it in a thread.  Raises TookTooLong."""
+        """The newest first, without what they say.  May read all of the history, so call it in a thread.
+
+        Raises TookTooLong.
+        """
         wheres, values = _conditions(search)
         where = f"where {' and '.join(wheres)}" if wheres else ""
-        query = f"select entry from changes {where} order by at_offset desc limit ?"
+        query = f"select head from changes {where} order by at_offset desc limit ?"
         rows = self._questions.ask(query, (*values, most))
         return [decode_history(row[0]) for row in rows]
 
@@ -104,9 +108,11 @@ class HistoryIndex:
         return decode_history(rows[0][0]) if rows else None
 
     def versions(self, domain: str, before: int | None, most: int) -> list[History]:
-        """The accepted changes of a domain, the newest first, of versions below ``before``.  Raises TookTooLong."""
+        """The accepted changes of a domain's set, the newest first, of versions below ``before``: who and when, not
+        what they say.  Raises TookTooLong.
+        """
         rows = self._questions.ask(
-            f"select entry from changes where domain = ? and accepted and {_OF_SETS} and version < ? "
+            f"select head from changes where domain = ? and accepted and {_OF_SETS} and version < ? "
             "order by version desc limit ?",
             (domain, *STORED_KINDS, before if before is not None else 2**62, most),
         )
@@ -162,6 +168,11 @@ class HistoryIndex:
                 "delete from built where rowid not in (select rowid from built order by rowid desc limit ?)",
                 (BUILT_KEPT_MOST,),
             )
+
+
+def _head_of(entry: History) -> History:
+    """The entry without what it says, which may be most of a megabyte: pages have hundreds of them."""
+    return msgspec.structs.replace(entry, rule=None, document=None, override=None, subjects=None)
 
 
 def _conditions(search: Search) -> tuple[list[str], list[Any]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from msgspec import structs
+
 from global_sync.changes import PUT_RULE, History
 from services.control_api.history import HistoryIndex, Search
 
@@ -33,3 +35,15 @@ def test_nothing_is_left_of_a_process_that_was_killed(tmp_path: Path) -> None:
     assert [one.offset for one in again.search(Search(), 10)] == [2]
     again.close()
     killed.close()
+
+
+def test_a_page_of_large_changes_is_read_without_what_they_say() -> None:
+    index = HistoryIndex()
+    large = {"subjects": [{"client_key": f"c{n}", "set": {"tier": "gold"}} for n in range(5_000)]}
+    for offset in range(1, 200):
+        index.take(History(**structs.asdict(change(offset)) | large))
+    assert all(one.subjects is None for one in index.search(Search(), 200))
+    whole = index.get(7)
+    assert whole is not None
+    assert whole.subjects == large["subjects"]
+    index.close()
