@@ -71,6 +71,14 @@ class EndsProposed:
         return True
 
 
+def _told_offset(message: Message) -> int | None:
+    """Of the proposal that a record of the history is about; None where a newer version wrote it."""
+    try:
+        return decode_history(message.value).offset
+    except ValueError:
+        return None
+
+
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -159,7 +167,7 @@ class RuleDesk:
         reader = await self._transport.reader(HISTORY, max(0, end - HISTORY_LOOKED_AT))
         try:
             while reader.next_offset < end and (messages := await reader.read(timeout_ms=1_000)):
-                last = max([last, *(decode_history(message.value).offset for message in messages)])
+                last = max([last, *filter(None, map(_told_offset, messages))])
         finally:
             await reader.close()
         return last
