@@ -182,13 +182,15 @@ class OwnRedis(Section):
 
     ``admin_password``: of the user ``admin``, who replicates and forms the cluster, where ``[redis]`` names a
     ``username``, who may call only what nodes and sync service need; by default the password there.
-    Server i listens on ``base_port + i``; its cluster bus on ``base_port + servers + i``.
+    Server i listens on ``base_port + i``; its cluster bus ``bus_offset`` ports above, by default as many as there
+    are servers.  A larger one leaves room to grow in place (``apportion region reshape-redis``).
     """
 
     host: Host = "127.0.0.1"
     base_port: Port
     primaries: int = Field(default=3, ge=3, le=32)
     replicas_each: int = Field(default=1, ge=0, le=4)
+    bus_offset: int | None = Field(default=None, ge=1, le=10_000)
     node_timeout_ms: int = Field(default=2000, ge=500, le=60_000)
     maxmemory: str = Field(default="0", pattern=r"^[0-9]+(kb|mb|gb)?$")
     admin_password: SecretStr | None = None
@@ -203,12 +205,18 @@ class OwnRedis(Section):
         return [self.base_port + index for index in range(self.count)]
 
     def bus_port(self, port: int) -> int:
-        return port + self.count
+        return port + self._offset
+
+    @property
+    def _offset(self) -> int:
+        return self.count if self.bus_offset is None else self.bus_offset
 
     @model_validator(mode="after")
     def _ports_exist(self) -> Self:
-        if self.base_port + 2 * self.count > 65536:
-            raise ValueError(f"base_port must leave room for {2 * self.count} ports below 65536")
+        if self._offset < self.count:
+            raise ValueError(f"bus_offset must be at least {self.count}: so many servers listen below their buses")
+        if self.base_port + self._offset + self.count > 65536:
+            raise ValueError(f"base_port must leave room for {self._offset + self.count} ports below 65536")
         return self
 
 

@@ -16,6 +16,7 @@ from infra.install import InstallFailed
 from infra.processes import StartFailed
 from infra.region.redis_cluster import OwnCluster
 from infra.region.region import Region
+from infra.region.resp import ServerError
 from infra.region.systemd import SystemdRegion
 from infra.words import words
 from services.cli.regions import register_regions
@@ -143,6 +144,41 @@ def remove(config: Config, root: Root = Path("/"), dry_run: DryRun = False) -> N
             units.remove(_say(region))
     for path in there:
         typer.echo(f"{'remove':8} {path}")
+
+
+@app.command("reshape-redis", epilog="Example: apportion region reshape-redis -c region.toml --dry-run")
+def reshape_redis(
+    config: Config,
+    dry_run: DryRun = False,
+    old_port: Annotated[
+        list[int] | None,
+        typer.Option(help="A running server that the file does not name, where systemd runs it; again for each."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the running Redis to what the file says, under load: more shards, or other servers.
+
+    Change primaries or base_port in the file first.  Ended early, the same command finishes it.
+    """
+    with told_errors():
+        region = Region(config)
+        units = SystemdRegion(region)
+        ports = [*(old_port or []), *(region.own_redis_ports() if units.is_here else [])]
+        reshape = region.reshape_redis(units.end_redis if units.is_here else None, ports)
+        try:
+            plan = reshape.plan() if dry_run else reshape.carry_out(_say(region))
+        except ServerError as error:
+            raise StartFailed(str(error)) from None
+    if as_json:
+        typer.echo(json.dumps({"dry_run": dry_run, **plan.shown()}, indent=2))
+        return
+    if plan.nothing:
+        typer.echo("Redis is as the file says")
+    for verb, servers in (("start", plan.start), ("retire", plan.retire)):
+        for port in servers:
+            typer.echo(f"{verb:8} {port}")
+    for move in plan.moves:
+        typer.echo(f"{'move':8} {len(move.slots):6,} slots from {move.source} to {move.target}")
 
 
 @app.command(hidden=True)

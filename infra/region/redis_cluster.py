@@ -11,7 +11,7 @@ import functools
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +46,9 @@ class ServerView:
     flags: frozenset[str]
     primary_id: str
     slots: int
+    owned: tuple[range, ...] = ()
+    leaving: tuple[tuple[int, str], ...] = ()
+    """(slot, id of where it goes): moves that have begun, as only the server itself tells."""
 
     @property
     def is_primary(self) -> bool:
@@ -84,15 +87,15 @@ class OwnCluster:
             self._start_and_assemble(patience_s)
 
     def _start_and_assemble(self, patience_s: float) -> None:
-        with self._talking():
+        with self.talking():
             for port, process in self._start_servers().items():
-                answers = functools.partial(self._answers, port)
+                answers = functools.partial(self.answers, port)
                 wait_ready(self.directory, process, answers, patience_s=10.0)
             self._assemble(patience_s)
 
     def assemble(self, *, patience_s: float = 60.0) -> None:
         """Make one cluster of servers that somebody else has started.  Raises StartFailed."""
-        with self._talking():
+        with self.talking():
             self._assemble(patience_s)
 
     def configure(self, port: int) -> Path:
@@ -117,7 +120,7 @@ class OwnCluster:
     def describe(self) -> list[dict[str, Any]]:
         """Every server: port, pid (None: not running), role and the cluster's state as it sees it."""
         running = self.processes()
-        with self._talking():
+        with self.talking():
             return [self._describe(port, running.get(port)) for port in self.own.ports()]
 
     # ---- servers
@@ -190,7 +193,7 @@ class OwnCluster:
     # ---- talking to them
 
     @contextmanager
-    def _talking(self) -> Iterator[None]:
+    def talking(self) -> Iterator[None]:
         try:
             yield
         finally:
@@ -198,20 +201,24 @@ class OwnCluster:
                 server.close()
             self._servers.clear()
 
-    def _call(self, port: int, *words: str | int) -> Any:
+    def call(self, port: int, *words: str | int) -> Any:
+        return self.call_all(port, [words])[0]
+
+    def call_all(self, port: int, commands: Sequence[Sequence[str | int]]) -> list[Any]:
+        """The answers of the server on ``port`` to commands that are sent together.  Raises ServerError."""
         server = self._servers.pop(port, None)
         if server is None:
             tls = self.settings.tls.contexts()() if self.settings.tls else None
-            server = Server(self.own.host, port, *self._login(), tls)
+            server = Server(self.own.host, port, *self.login(), tls)
         try:
-            answer = server.call(*words)
+            answers = server.call_all(commands)
         except ServerError:
             server.close()
             raise
         self._servers[port] = server
-        return answer
+        return answers
 
-    def _login(self) -> tuple[str | None, str | None]:
+    def login(self) -> tuple[str | None, str | None]:
         """The user and the password of whoever forms the cluster."""
         if self.settings.password is None:
             return None, None
@@ -220,31 +227,31 @@ class OwnCluster:
             return None, password
         return ADMIN, self.own.admin_password.get_secret_value() if self.own.admin_password else password
 
-    def _answers(self, port: int) -> bool:
+    def answers(self, port: int) -> bool:
         try:
-            return bool(self._call(port, "PING") == "PONG")
+            return bool(self.call(port, "PING") == "PONG")
         except ServerError:
             return False
 
-    def _view(self, port: int) -> dict[int, ServerView]:
+    def view(self, port: int) -> dict[int, ServerView]:
         """The cluster as the server on ``port`` sees it, by port."""
-        views = [_parse_line(line) for line in str(self._call(port, "CLUSTER", "NODES")).splitlines()]
+        views = [_parse_line(line) for line in str(self.call(port, "CLUSTER", "NODES")).splitlines()]
         return {view.port: view for view in views if not view.is_lost}
 
-    def _info(self, port: int, section: str) -> dict[str, str]:
-        text = str(self._call(port, *section.split()))
+    def info(self, port: int, section: str) -> dict[str, str]:
+        text = str(self.call(port, *section.split()))
         return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
     # ---- making them one cluster
 
     def _assemble(self, patience_s: float) -> None:
         end = time.monotonic() + patience_s
-        self._until(end, "the servers to know each other", self._introduce)
+        self.until(end, "the servers to know each other", self._introduce)
         self._deal_slots()
-        self._until(end, "every replica to have its primary", self._attach_replicas)
-        self._until(end, "cluster_state:ok on every server", self._is_whole)
+        self.until(end, "every replica to have its primary", self._attach_replicas)
+        self.until(end, "cluster_state:ok on every server", self._is_whole)
 
-    def _until(self, end: float, what: str, step: Callable[[], bool]) -> None:
+    def until(self, end: float, what: str, step: Callable[[], bool]) -> None:
         while True:
             check_wanted()
             problem = ""
@@ -261,7 +268,7 @@ class OwnCluster:
 
     def _largest_view(self) -> tuple[int, dict[int, ServerView]]:
         """The server that knows the most slots dealt, and servers; and its view."""
-        views = {port: self._view(port) for port in self.own.ports()}
+        views = {port: self.view(port) for port in self.own.ports()}
         known = {port: (sum(v.slots for v in view.values()), len(view)) for port, view in views.items()}
         port = max(views, key=lambda port: known[port])
         return port, views[port]
@@ -271,13 +278,13 @@ class OwnCluster:
         host, view = self._largest_view()
         everyone = set(self.own.ports())
         for port in everyone - set(view):
-            if self._view(port).keys() >= everyone:
+            if self.view(port).keys() >= everyone:
                 continue
-            self._call(host, "CLUSTER", "MEET", self.own.host, port, self.own.bus_port(port))
+            self.call(host, "CLUSTER", "MEET", self.own.host, port, self.own.bus_port(port))
         if everyone - set(view):
             time.sleep(0.1)
             return False
-        return all(everyone <= set(self._view(port)) for port in everyone)
+        return all(everyone <= set(self.view(port)) for port in everyone)
 
     def _deal_slots(self) -> None:
         """Slots that nobody has go to primaries without any, or else to all primaries, in even ranges."""
@@ -291,12 +298,12 @@ class OwnCluster:
             for epoch, port in enumerate(ports, start=1):
                 # All start with epoch 0: different ones now save the cluster from sorting that out later.
                 try:
-                    self._call(port, "CLUSTER", "SET-CONFIG-EPOCH", epoch)
+                    self.call(port, "CLUSTER", "SET-CONFIG-EPOCH", epoch)
                 except ServerError:
                     pass  # gossip was faster, and has given it one
             for index, port in enumerate(takers):
                 first, last = SLOTS * index // len(takers), SLOTS * (index + 1) // len(takers) - 1
-                self._call(port, "CLUSTER", "ADDSLOTSRANGE", first, last)
+                self.call(port, "CLUSTER", "ADDSLOTSRANGE", first, last)
             return
         taken = self._slots_taken(next(iter(view)))
         free = [slot for slot in range(SLOTS) if slot not in taken]
@@ -306,11 +313,11 @@ class OwnCluster:
         for index, port in enumerate(takers):
             part = free[len(free) * index // len(takers) : len(free) * (index + 1) // len(takers)]
             if part:
-                self._call(port, "CLUSTER", "ADDSLOTS", *part)
+                self.call(port, "CLUSTER", "ADDSLOTS", *part)
 
     def _slots_taken(self, port: int) -> set[int]:
         taken: set[int] = set()
-        for first, last, *_ in self._call(port, "CLUSTER", "SLOTS"):
+        for first, last, *_ in self.call(port, "CLUSTER", "SLOTS"):
             taken.update(range(int(first), int(last) + 1))
         return taken
 
@@ -327,19 +334,19 @@ class OwnCluster:
             if server.slots or server.primary_id in primaries:
                 continue
             fewest = min(primaries, key=lambda id: primaries[id])
-            if fewest in {seen.id for seen in self._view(port).values()}:
-                self._call(port, "CLUSTER", "REPLICATE", fewest)
+            if fewest in {seen.id for seen in self.view(port).values()}:
+                self.call(port, "CLUSTER", "REPLICATE", fewest)
                 primaries[fewest] += 1
-        roles = [self._info(port, "INFO replication") for port in self.own.ports()]
+        roles = [self.info(port, "INFO replication") for port in self.own.ports()]
         linked = sum(1 for role in roles if role["role"] == "slave" and role["master_link_status"] == "up")
         return linked == self.own.count - len(primaries)
 
     def _is_whole(self) -> bool:
         for port in self.own.ports():
-            info = self._info(port, "CLUSTER INFO")
+            info = self.info(port, "CLUSTER INFO")
             if info["cluster_state"] != "ok" or info["cluster_slots_ok"] != str(SLOTS):
                 return False
-            if len(self._view(port)) != self.own.count:
+            if len(self.view(port)) != self.own.count:
                 return False
         return True
 
@@ -350,8 +357,8 @@ class OwnCluster:
         if process is None:
             return told
         try:
-            server = next(v for v in self._view(port).values() if "myself" in v.flags)
-            told["state"] = self._info(port, "CLUSTER INFO")["cluster_state"]
+            server = next(v for v in self.view(port).values() if "myself" in v.flags)
+            told["state"] = self.info(port, "CLUSTER INFO")["cluster_state"]
         except (ServerError, StopIteration):
             return told
         told["role"] = "primary" if server.is_primary else "replica"
@@ -366,13 +373,17 @@ def server_name(port: int) -> str:
 def _parse_line(line: str) -> ServerView:
     words = line.split()
     port = int(words[1].split("@")[0].rsplit(":", 1)[1])
-    slots = 0
+    owned, leaving = [], []
     for word in words[8:]:
         if word.startswith("["):
-            continue  # a slot on its way
+            slot, arrow, target = word.strip("[]").partition("->-")
+            if arrow:
+                leaving.append((int(slot), target))
+            continue
         first, _, last = word.partition("-")
-        slots += int(last or first) - int(first) + 1
-    return ServerView(words[0], port, frozenset(words[2].split(",")), words[3], slots)
+        owned.append(range(int(first), int(last or first) + 1))
+    flags = frozenset(words[2].split(","))
+    return ServerView(words[0], port, flags, words[3], sum(map(len, owned)), tuple(owned), tuple(leaving))
 
 
 def _quoted(value: object) -> str:

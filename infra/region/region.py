@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import http.client
+import json
 import ssl
 import sys
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from infra.processes import (
     stop,
     wait_ready,
 )
-from infra.region.redis_cluster import OwnCluster
-from services.settings import RegionSettings, load_region
+from infra.region.redis_cluster import OwnCluster, server_name
+from infra.region.reshape import Reshape
+from services.settings import InvalidSettings, RegionSettings, load_region
 
 SERVICE_READY_S = 40.0
 """How long a node or a sync service may take to answer; a busy machine starts a dozen at once."""
@@ -128,6 +130,43 @@ class Region:
             "sync": self._status_of("sync", "readyz"),
         }
 
+    def reshape_redis(
+        self, end_server: Callable[[int], None] | None = None, old_ports: Sequence[int] = ()
+    ) -> Reshape:
+        """What brings the running cluster to what the file says.  Raises InvalidSettings when it is not ours.
+
+        ``old_ports``: of servers that run, where somebody else started them; ``end_server`` ends one of those.
+        """
+        cluster = self.cluster()
+        if cluster is None:
+            problem = "is needed: this region's Redis is somebody else's"
+            raise InvalidSettings(str(self.config), [("redis.own", problem)])
+        ours = [int(name.removeprefix("redis-")) for name in self.processes.running() if name.startswith("redis-")]
+        consent_s = self.settings.times().consent_us / 1e6
+        return Reshape(
+            cluster, sorted({*ours, *old_ports}), self._holds, consent_s + 5.0, end_server or self._end_redis
+        )
+
+    def own_redis_ports(self) -> list[int]:
+        """The ports of the region's own Redis, as the file has them."""
+        return self.settings.redis.own.ports() if self.settings.redis.own is not None else []
+
+    def _holds(self, port: int) -> bool:
+        """Whether the agent has a session at that server."""
+        token = self.settings.sync.token
+        agent = ask(f"{self.settings.sync.url}/v1/region", token.get_secret_value() if token else None).get("agent")
+        points = agent.get("points", []) if isinstance(agent, dict) else []
+        return any(
+            point["point"].partition("/")[0].endswith(f":{port}") and (point.get("session_left_ms") or 0) > 0
+            for point in points
+        )
+
+    def _end_redis(self, port: int) -> None:
+        process = self.processes.find(server_name(port))
+        if process is not None:
+            stop([process], patience_s=10.0)
+        self.processes.forget([server_name(port)])
+
     def cluster(self) -> OwnCluster | None:
         """The region's own Redis Cluster; None: it is somebody else's."""
         redis = self.settings.redis
@@ -210,14 +249,7 @@ def answers(url: str, timeout_s: float = 1.0) -> bool:
     callers who show one (``tls.client_ca``) shakes hands and hangs up, which is all the answer there is.
     """
     parts = urllib.parse.urlsplit(url)
-    connection: http.client.HTTPConnection
-    if parts.scheme == "https":
-        context = ssl._create_unverified_context()
-        connection = http.client.HTTPSConnection(
-            parts.hostname or "", parts.port, timeout=timeout_s, context=context
-        )
-    else:
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
+    connection = _connection(parts, timeout_s)
     try:
         connection.request("GET", parts.path)
         return connection.getresponse().status == 200
@@ -227,3 +259,24 @@ def answers(url: str, timeout_s: float = 1.0) -> bool:
         return False
     finally:
         connection.close()
+
+
+def ask(url: str, token: str | None, timeout_s: float = 2.0) -> dict[str, Any]:
+    """The JSON document that a service on this machine answers a GET with; nothing where it answers with none."""
+    parts = urllib.parse.urlsplit(url)
+    connection = _connection(parts, timeout_s)
+    try:
+        connection.request("GET", parts.path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        document = json.loads(connection.getresponse().read())
+    except (http.client.HTTPException, OSError, ValueError):
+        return {}
+    finally:
+        connection.close()
+    return document if isinstance(document, dict) else {}
+
+
+def _connection(parts: urllib.parse.SplitResult, timeout_s: float) -> http.client.HTTPConnection:
+    if parts.scheme != "https":
+        return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
+    context = ssl._create_unverified_context()
+    return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout_s, context=context)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -44,13 +45,25 @@ class Server:
 
     def call(self, *words: str | int) -> Any:
         """The answer: a string, an integer, None, or a list of them."""
-        encoded = [str(word).encode() for word in words]
-        command = b"*%d\r\n" % len(encoded) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded)
+        return self.call_all([words])[0]
+
+    def call_all(self, commands: Sequence[Sequence[str | int]]) -> list[Any]:
+        """The answers to several commands that are sent together.  Raises with the first that is an error."""
         try:
-            self._socket.sendall(command)
-            return self._read()
+            self._socket.sendall(b"".join(map(_packed, commands)))
+            answers = [self._read_any() for _ in commands]
         except (OSError, ValueError, IndexError) as error:
-            raise ServerError(f"{words[0]}: {error or type(error).__name__}") from None
+            raise ServerError(f"{commands[0][0]}: {error or type(error).__name__}") from None
+        for answer in answers:
+            if isinstance(answer, ServerError):
+                raise answer
+        return answers
+
+    def _read_any(self) -> Any:
+        try:
+            return self._read()
+        except ServerError as error:
+            return error
 
     def _read(self) -> Any:
         line = self._answers.readline()
@@ -68,7 +81,7 @@ class Server:
             content = self._answers.read(size + 2)
             if len(content) != size + 2:
                 raise ValueError("the answer ends too soon")
-            return content[:size].decode(errors="replace")
+            return content[:size].decode(errors="surrogateescape")
         if kind == "*":
             return [self._read() for _ in range(size)]
         raise ValueError(f"not an answer: {line!r}")
@@ -84,3 +97,8 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _packed(words: Sequence[str | int]) -> bytes:
+    encoded = [word.encode("utf-8", "surrogateescape") if isinstance(word, str) else b"%d" % word for word in words]
+    return b"*%d\r\n" % len(encoded) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded)

@@ -95,6 +95,10 @@ class SystemdRegion:
             if not answers_within(f"{url}/readyz", READY_AGAIN_S):
                 raise StartFailed(f"{unit} runs but is not ready; see {url}/readyz and journalctl -u {unit}")
 
+    def end_redis(self, port: int) -> None:
+        """A server of Redis leaves for good."""
+        self.run(["systemctl", "disable", "--now", f"apportion-redis@{port}.service"])
+
     def down(self, say: Say = silent) -> None:
         """End every part: nodes first, so that the agent still reports what they counted, Redis last."""
         for unit in reversed(unit_names(self.region.settings)):
