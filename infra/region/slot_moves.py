@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from infra.region.redis_cluster import SLOTS
+from regional_limiter.store.topology import SLOTS
 
 
 @dataclass(frozen=True, slots=True)

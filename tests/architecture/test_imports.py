@@ -91,6 +91,7 @@ PURE_ROOMS = (
     "services/control_api/examples.py",
     "services/control_api/subject_lines.py",
     "services/control_api/totals.py",
+    "infra/region/slot_moves.py",
     "infra/region/units.py",
     "infra/capacity.py",
     "infra/monitoring/alerts.py",

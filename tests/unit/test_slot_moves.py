@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.region.redis_cluster import SLOTS
 from infra.region.slot_moves import choose_primaries, plan_moves
+from regional_limiter.store.topology import SLOTS
 
 
 def dealt(*counts: int) -> dict[int, range]:
