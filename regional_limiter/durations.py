@@ -73,8 +73,8 @@ class Durations:
         self.counts[bisect_left(self.bounds_s, duration_s)] += 1
         self.sum_s += duration_s
 
-    def record_traced(self, exemplar: Exemplar) -> None:
-        self.record(exemplar.duration_s)
+    def exemplify(self, exemplar: Exemplar) -> None:
+        """What has been recorded had this trace."""
         self.exemplars[bisect_left(self.bounds_s, exemplar.duration_s)] = exemplar
 
     def seen(self) -> Seen:

@@ -44,6 +44,11 @@ Load = Callable[[str, float], Awaitable[None]]
 """Load the function library at an address within so many seconds."""
 
 
+Watch = Callable[[str, Callable[[Any], None]], Callable[[Any], None]]
+"""Told of every call of a check that is about to go out: to which server ("": not known yet), and who gets its
+outcome.  It gives back who shall get it instead."""
+
+
 class CallKind(NamedTuple, Generic[_T]):
     """What many calls have in common: who reads their replies, and the deadlines of :meth:`Cluster.call`."""
 
@@ -100,6 +105,7 @@ class Cluster:
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
         self._finishing: set[asyncio.Task[None]] = set()
+        self.watch: Watch | None = None
         self.took: dict[str, Durations] = {}
         """How long the calls of checks took until their replies came, by server."""
         self.unanswered: dict[str, int] = {}
@@ -224,6 +230,8 @@ class Cluster:
         One that was foreseen is StoreUnavailable.  ``done`` may be called before this returns.  There is no task
         and no future on the way while the slot's owner is known and answers.
         """
+        if self.watch is not None:
+            done = self.watch(self._owners[hash_slot], done)
         way = self._ways.get(hash_slot) or self._way(hash_slot)
         if way is None:
             if len(self._finishing) >= self._options.connection.in_flight_max:

@@ -36,7 +36,7 @@ from services.check_api.wiring import (
 )
 from services.listening import bind
 from services.logs import configure_logging
-from services.otlp import sending
+from services.otlp import sending, tracer_of
 from services.rls.methods import methods_of
 from services.rls.served_config import ServedConfig
 from services.rls.serving import FrontOptions, build_server, serve_grpc
@@ -86,7 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # uvicorn warns of every malformed request: a line each is more than a stranger should be able to cause.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     calls = StoreCalls(store.cluster.took, store.cluster.unanswered)
-    app = create_app(limiter, node_options(settings, given.node), calls)
+    tracer = tracer_of(settings.telemetry)
+    app = create_app(limiter, node_options(settings, given.node), calls, tracer)
+    if app.tracing is not None:
+        store.cluster.watch = app.tracing.watch
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(
             _run(app, limiter, store, listener, settings.check_api, front, config, quota, settings.telemetry)
@@ -135,7 +138,9 @@ async def _run(
         if config is not None:
             beside.append(asyncio.create_task(config.watch(), name="watch configuration"))
         tls = served.tls.context("http/1.1") if served.tls else None
-        async with sending(telemetry or TelemetrySettings(), app.metrics):
+        async with sending(
+            telemetry or TelemetrySettings(), app.metrics, app.tracing.tracer if app.tracing else None
+        ):
             await serve_node(app, listener, stop, drain_ms=served.drain_ms, hurry=hurry, tls=tls)
             for task in beside:
                 task.cancel()

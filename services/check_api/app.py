@@ -78,12 +78,14 @@ from services.check_api.replies import (
     wrong_method,
 )
 from services.check_api.templates import Templates
+from services.check_api.traced import NodeTracing
 from services.rls import protojson
 from services.rls.messages import OK as RLS_OK
 from services.rls.messages import BadRequest
 from services.rls.rpc import INVALID_ARGUMENT, Failed
 from services.rls.service import RateLimitService
 from services.tokens import bears_token, is_token
+from services.tracing import Tracer, working_at
 
 if TYPE_CHECKING:
     from services.telemetry import Exposition
@@ -109,7 +111,10 @@ _log = structlog.get_logger("check_api")
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """How a node presents itself.  ``token``: what callers of ``/v1`` must bear, None if nothing."""
+    """How a node presents itself.  ``token``: what callers of ``/v1`` must bear, None if nothing.
+
+    ``tells_keys``: in traces, keys in clear.
+    """
 
     region: str
     node: str
@@ -119,6 +124,7 @@ class NodeOptions:
     rls_headers: HeaderMode = HeaderMode.DRAFT_11
     rls_metadata: bool = False
     authorize: AuthorizeOptions = field(default_factory=AuthorizeOptions)
+    tells_keys: bool = False
 
 
 _ANY_METHOD = "*"
@@ -144,23 +150,36 @@ class _Unread(Exception):
         self.reply = reply
 
 
-def create_app(limiter: CheckLimiter, options: NodeOptions, store_calls: StoreCalls | None = None) -> NodeApp:
+def create_app(
+    limiter: CheckLimiter,
+    options: NodeOptions,
+    store_calls: StoreCalls | None = None,
+    tracer: Tracer | None = None,
+) -> NodeApp:
     """The ASGI application of one node.  Its maker starts and stops ``limiter``."""
-    return NodeApp(limiter, options, store_calls)
+    return NodeApp(limiter, options, store_calls, tracer)
 
 
 class NodeApp:
     """See the module.  ``draining`` True: not ready any more, but checks are still answered.
 
-    ``store_calls``: what the limiter's store counts, None where it counts nothing.
+    ``store_calls``: what the limiter's store counts, None where it counts nothing.  ``tracer``: None: nothing is
+    traced.
     """
 
-    def __init__(self, limiter: CheckLimiter, options: NodeOptions, store_calls: StoreCalls | None = None) -> None:
+    def __init__(
+        self,
+        limiter: CheckLimiter,
+        options: NodeOptions,
+        store_calls: StoreCalls | None = None,
+        tracer: Tracer | None = None,
+    ) -> None:
         self.limiter = limiter
         self.options = options
         self.store_calls = store_calls
         self.draining = False
         self.counts = Counts()
+        self.tracing = None if tracer is None else NodeTracing(tracer, self.counts, options.tells_keys)
         self._token = options.token or None
         self._logged_at_s = float("-inf")
         self._unlogged = 0
@@ -249,6 +268,22 @@ class NodeApp:
     # ---- the raw path
 
     async def _serve(self, path: str, route: _Route, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.tracing is None or route.is_probe:
+            await self._serve_untraced(path, route, scope, receive, send)
+            return
+        traceparent = next((value for name, value in scope["headers"] if name == b"traceparent"), None)
+        label = scope["method"] if scope["method"] in METHODS else "_OTHER"
+        span = self.tracing.begin(label, path, traceparent)
+        if span is None:
+            await self._serve_untraced(path, route, scope, receive, send)
+            return
+        started_s = time.perf_counter()
+        with working_at(span):
+            status = await self._serve_untraced(path, route, scope, receive, send)
+        self.tracing.ended(span, label, path, status, time.perf_counter() - started_s)
+
+    async def _serve_untraced(self, path: str, route: _Route, scope: Scope, receive: Receive, send: Send) -> int:
+        """The status of the answer; 0 if nobody is there to be answered."""
         started_s = time.perf_counter()
         method, handler, is_probe = route
         try:
@@ -263,16 +298,19 @@ class NodeApp:
             else:
                 reply = await handler(scope, receive)
         except _ClientGone:
-            return
+            return 0
         except Exception as error:
             reply = self.failed(error)
         await _send(send, reply)
         label = scope["method"] if scope["method"] in (method, *_labels(method)) else "_OTHER"
         self.counts.served(label, path, reply.status, time.perf_counter() - started_s)
+        return reply.status
 
     async def _check(self, scope: Scope, receive: Receive) -> Reply:
         check = parse_check(await _read_body(scope, receive))
         answer = await self.limiter.check(check)
+        if self.tracing is not None:
+            self.tracing.told(check, answer)
         return self.decided(check, answer, wants_detail(scope["query_string"]))
 
     async def _authorize(self, scope: Scope, receive: Receive) -> Reply:
@@ -281,6 +319,8 @@ class NodeApp:
             answer = await self.limiter.check(asked.check)
         except InvalidCheck as error:
             return asked.refused(error)
+        if self.tracing is not None:
+            self.tracing.told(asked.check, answer)
         self.counts.checked(asked.check.domain, answer)
         return asked.reply(answer, self._lines(answer))
 

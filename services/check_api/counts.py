@@ -95,7 +95,8 @@ class Counts:
         durations.counts[bisect_left(durations.bounds_s, duration_s)] += 1
         durations.sum_s += duration_s
 
-    def served_traced(self, method: str, route: str, status: int, exemplar: Exemplar) -> None:
-        """:meth:`served` of a request whose trace is kept."""
-        durations = self.durations.setdefault((method, route, status), Durations())
-        durations.record_traced(exemplar)
+    def exemplify(self, method: str, route: str, status: int, exemplar: Exemplar) -> None:
+        """A request that :meth:`served` has counted is one whose trace is kept."""
+        durations = self.durations.get((method, route, status))
+        if durations is not None:
+            durations.exemplify(exemplar)

@@ -25,6 +25,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from time import perf_counter
 from typing import Any
 
@@ -34,8 +35,9 @@ from regional_limiter.store.base import Allowed
 from services.check_api.app import TOO_MANY_BATCHES, NodeApp
 from services.check_api.batches import Outcomes
 from services.check_api.bounded_http import BoundedHttp, encode_reply
-from services.check_api.heads import BATCH_PATH, HEAD_BYTES_MOST, REQUEST_LINES, Head
+from services.check_api.heads import BATCH_PATH, HEAD_BYTES_MOST, REQUEST_LINES, Head, without_trace
 from services.check_api.replies import Reply
+from services.tracing import Span, working_at
 
 PIPELINED_MOST = 16
 """Requests of one connection that are being answered; uvicorn answers one at a time."""
@@ -95,6 +97,39 @@ class _Asked:
         self.protocol.answered(reply)
 
 
+class _Traced(_Asked):
+    """One whose trace is kept."""
+
+    __slots__ = ("span",)
+
+    def __init__(self, protocol: FastHttp, path: str, checks: Sequence[Check], span: Span) -> None:
+        super().__init__(protocol, path, checks)
+        self.span = span
+
+    def decided(self, outcome: Answer | Allowed | Exception) -> None:
+        tracing = self.protocol.node.tracing
+        assert tracing is not None
+        with working_at(self.span):
+            tracing.told(self.checks[0], outcome)
+            super().decided(outcome)
+        if self.reply is None:
+            self._ended(200)
+
+    def decided_batch(self, outcomes: Outcomes) -> None:
+        self.span.attributes["ratelimit.checks"] = len(outcomes)
+        with working_at(self.span):
+            super().decided_batch(outcomes)
+
+    def answer(self, reply: Reply) -> None:
+        super().answer(reply)
+        self._ended(reply.status)
+
+    def _ended(self, status: int) -> None:
+        tracing = self.protocol.node.tracing
+        assert tracing is not None
+        tracing.ended(self.span, "POST", self.path, status, perf_counter() - self.started_s)
+
+
 class FastHttp(BoundedHttp):
     """One connection."""
 
@@ -134,37 +169,38 @@ class FastHttp(BoundedHttp):
                 self._block(data[at:])
                 return
             body_at = data.find(b"\r\n\r\n", at, at + HEAD_BYTES_MOST) + 4
-            head = heads.known.get(data[at:body_at])
+            head, traceparent = heads.known.get(data[at:body_at]), None
             if head is None:
-                head = self._new_head(data, at, body_at)
+                head, traceparent = self._new_head(data, at, body_at)
                 if head is None:
                     return
             body_end = body_at + head.length
             if body_end > end:
                 self._go_on(data[at:], plain=body_end - at <= HELD_BYTES_MOST)
                 return
-            if not self._begin(head, data[body_at:body_end]):
+            if not self._begin(head, data[body_at:body_end], traceparent):
                 self._go_on(data[at:], plain=False)
                 return
             at = body_end
 
-    def _new_head(self, data: bytes, at: int, body_at: int) -> Head | None:
-        """The head that begins at ``at`` and has not been met before.  None: there is none, and what is there was
-        gone on with."""
+    def _new_head(self, data: bytes, at: int, body_at: int) -> tuple[Head | None, bytes | None]:
+        """The head that begins at ``at`` and is not known as it stands, with its ``traceparent``.  None: there is
+        none, and what is there was gone on with."""
         so_far = data[at:]
         if not so_far.startswith(REQUEST_LINES):
             short = len(so_far) < _LONGEST_LINE
             self._go_on(so_far, plain=short and any(line.startswith(so_far) for line in REQUEST_LINES))
-            return None
+            return None, None
         if body_at < 4:
             self._go_on(so_far, plain=len(so_far) < HEAD_BYTES_MOST and bool(_HEAD_SO_FAR.match(so_far)))
-            return None
-        head = self.node.heads.find(data[at:body_at])
+            return None, None
+        plain, traceparent = without_trace(data[at:body_at])
+        head = self.node.heads.find(plain)
         if head is None:
             self._go_on(so_far, plain=False)
-        return head
+        return head, traceparent
 
-    def _begin(self, head: Head, body: bytes) -> bool:
+    def _begin(self, head: Head, body: bytes, traceparent: bytes | None) -> bool:
         """False: nothing has been asked, and the slow path shall answer."""
         node, limit = self.node, self.limit_concurrency
         if not (node.was_ready or node.is_ready()):
@@ -175,15 +211,21 @@ class FastHttp(BoundedHttp):
         try:
             if path == BATCH_PATH:
                 checks = bodies.read_batch(body)
-                return checks is not None and self._begin_batch(checks)
+                return checks is not None and self._begin_batch(checks, traceparent)
             check = bodies.known.get(body) or bodies.read(body)
         except Exception:
             # Wrong, or not foreseen: the slow path reads it again, and says which.
             return False
-        asked = _Asked(self, path, (check,))
+        tracing = node.tracing
+        span = None if tracing is None else tracing.begin("POST", path, traceparent)
+        asked = _Asked(self, path, (check,)) if span is None else _Traced(self, path, (check,), span)
         self._asked.append(asked)
         try:
-            node.submit(check, asked.decided)
+            if span is None:
+                node.submit(check, asked.decided)
+            else:
+                with working_at(span):
+                    node.submit(check, asked.decided)
         except (InvalidCheck, RulesUnavailable):
             self._asked.pop()
             return False
@@ -191,11 +233,14 @@ class FastHttp(BoundedHttp):
             asked.decided(error)
         return True
 
-    def _begin_batch(self, checks: Sequence[Check]) -> bool:
-        asked = _Asked(self, BATCH_PATH, checks)
+    def _begin_batch(self, checks: Sequence[Check], traceparent: bytes | None) -> bool:
+        tracing = self.node.tracing
+        span = None if tracing is None else tracing.begin("POST", BATCH_PATH, traceparent)
+        asked = _Asked(self, BATCH_PATH, checks) if span is None else _Traced(self, BATCH_PATH, checks, span)
         self._asked.append(asked)
-        if not self.node.batches.submit(checks, asked.decided_batch):
-            asked.answer(TOO_MANY_BATCHES)
+        with nullcontext() if span is None else working_at(span):
+            if not self.node.batches.submit(checks, asked.decided_batch):
+                asked.answer(TOO_MANY_BATCHES)
         return True
 
     def _go_on(self, data: bytes, *, plain: bool) -> None:

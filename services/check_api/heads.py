@@ -7,6 +7,7 @@ slow path.  Callers send the same head again and again, so what was read from it
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 import httptools
@@ -25,6 +26,26 @@ HEAD_BYTES_MOST = 4096
 """Longer heads are not plain: remembered ones take 4 MiB at most."""
 
 _NEVER_PLAIN = (b"transfer-encoding", b"expect", b"upgrade", b"connection")
+
+
+_TRACEPARENT = re.compile(
+    rb"\r\n[Tt]race[Pp]arent: ?([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})(?=\r\n[^ \t])"
+)
+_TRACESTATE = re.compile(rb"\r\n[Tt]race[Ss]tate:[\x20-\x7e\t]*(?=\r\n[^ \t])")
+
+
+def without_trace(head: bytes) -> tuple[bytes, bytes | None]:
+    """``head`` without what is new in it with every request of a traced caller, and its ``traceparent``, if any.
+
+    Such heads would otherwise be as many as requests, and none be known.
+    """
+    match = _TRACEPARENT.search(head)
+    if match is None:
+        return head, None
+    rest = head[: match.start()] + head[match.end() :]
+    if (state := _TRACESTATE.search(rest)) is not None:
+        rest = rest[: state.start()] + rest[state.end() :]
+    return rest, match[1]
 
 
 class Head(NamedTuple):

@@ -64,6 +64,7 @@ def node_options(settings: RegionSettings, node: int) -> NodeOptions:
         authorize=AuthorizeOptions(**check_api.authorize.model_dump()),
         rls_headers=HeaderMode(settings.grpc.headers),
         rls_metadata=settings.grpc.dynamic_metadata,
+        tells_keys=settings.telemetry.log_keys,
     )
 
 

@@ -28,7 +28,8 @@ def exposition_of(count: Callable[[], float] = lambda: 7) -> Exposition:
     exposition.meter.create_observable_counter("ratelimit.checks", [observed(count)], "{check}", "")
     durations = Durations()
     durations.record(0.1)
-    durations.record_traced(ONE)
+    durations.record(ONE.duration_s)
+    durations.exemplify(ONE)
     labels = {"http.route": "/v1/check", "http.response.status_code": 200}
     exposition.histogram("http.server.request.duration", "How long", lambda: [(labels, durations.seen())])
     return exposition

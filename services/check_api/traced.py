@@ -1,0 +1,96 @@
+"""What is told of a request whose trace is kept: its span, those of its calls to Redis, an exemplar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import time_ns
+from typing import Any, Final
+
+from regional_limiter.durations import Exemplar
+from regional_limiter.model.decision import Answer, Check
+from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.plan import answer_in_full
+from regional_limiter.store.base import Allowed
+from services.check_api.counts import ALLOWED, DENIED, Counts
+from services.tracing import CURRENT, Kind, Span, Tracer, read_traceparent, working_at
+
+TRACEPARENT_BYTES: Final = 55
+_SERVER_ERROR: Final = 500
+
+
+class NodeTracing:
+    """``tells_keys``: callers' keys in clear; else only the beginning of their keyed hash, as in headers."""
+
+    def __init__(self, tracer: Tracer, counts: Counts, tells_keys: bool = False) -> None:
+        self.tracer = tracer
+        self._counts = counts
+        self._tells_keys = tells_keys
+
+    def begin(self, method: str, route: str, traceparent: bytes | None) -> Span | None:
+        """The span of a request; None: it is not traced."""
+        tracer = self.tracer
+        if traceparent is None:
+            if not tracer.wants(None):
+                return None
+            parent = None
+        else:
+            # The flags stand at its end, in hexadecimal: nearly all need not be read any further.
+            if len(traceparent) == TRACEPARENT_BYTES and traceparent[-1] in b"02468ace":
+                return None
+            parent = read_traceparent(traceparent.decode("latin-1"))
+            if not tracer.wants(parent):
+                return None
+        attributes = {"http.request.method": method, "http.route": route}
+        return tracer.begin(f"{method} {route}", Kind.SERVER, parent, attributes)
+
+    def told(self, check: Check, outcome: Answer | Allowed | Exception) -> None:
+        """What the current span's check came to."""
+        span = CURRENT.get()
+        if span is None:
+            return
+        attributes = span.attributes
+        attributes["ratelimit.domain"] = check.domain
+        if isinstance(outcome, Exception):
+            attributes["error.type"] = type(outcome).__name__
+            return
+        answer = answer_in_full(outcome) if isinstance(outcome, Allowed) else outcome
+        attributes["ratelimit.outcome"] = ALLOWED if answer.allowed else DENIED
+        attributes["ratelimit.reason"] = answer.reason.value
+        attributes["ratelimit.degraded"] = answer.degraded
+        if answer.rule is not None:
+            attributes["ratelimit.rule"] = answer.rule
+        if self._tells_keys:
+            attributes["ratelimit.key"] = check.attributes.get("client_key", "")
+        elif (hashed := next((item.key_hash for item in answer.verdicts if item.rule == answer.rule), b"")) != b"":
+            attributes["ratelimit.key"] = f"#{hashed.hex()[:12]}"
+
+    def ended(self, span: Span, method: str, route: str, status: int, duration_s: float) -> None:
+        """The request has been answered, and counted."""
+        span.attributes["http.response.status_code"] = status
+        self.tracer.end(span, f"answered {status}" if status >= _SERVER_ERROR else None)
+        context = span.context
+        self._counts.exemplify(
+            method, route, status, Exemplar(context.trace_id, context.span_id, duration_s, time_ns())
+        )
+
+    def watch(self, address: str, done: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A call of a check to Redis, as ``Cluster.watch`` asks: in the current span, if there is one."""
+        span = CURRENT.get()
+        if span is None:
+            return done
+        tracer = self.tracer
+        attributes: dict[str, str | int | float | bool] = {"db.system.name": "redis", "db.operation.name": "FCALL"}
+        host, _, port = address.rpartition(":")
+        if port.isdigit():
+            attributes |= {"server.address": host.strip("[]"), "server.port": int(port)}
+        call = tracer.begin("FCALL check", Kind.CLIENT, span.context, attributes)
+
+        def ended(outcome: Any) -> None:
+            failed = outcome.cause if isinstance(outcome, StoreUnavailable) else None
+            if failed is None and isinstance(outcome, Exception):
+                failed = type(outcome).__name__
+            tracer.end(call, failed)
+            with working_at(span):
+                done(outcome)
+
+        return ended
