@@ -26,7 +26,10 @@ from regional_limiter.store.connection import ConnectionOptions, Server, pack
 from regional_limiter.store.library import build_library, encode_check
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from services.check_api.app import NodeOptions, create_app
+from services.check_api.counts import StoreCalls
 from services.check_api.server import serve_node, settle_collector
+from services.otlp import sending, tracer_of
+from services.settings import TelemetrySettings
 
 CAPACITY = 400_000_000
 PATIENT = StoreOptions(deadline_ms=2000, whole_deadline_ms=2000, calm_deadline_ms=2000)
@@ -102,7 +105,7 @@ async def serve_bare(redis: str, listener: socket.socket) -> None:
     await uvicorn.Server(config).serve(sockets=[listener])
 
 
-async def serve_ours(redis: str, listener: socket.socket, directory: Path) -> None:
+async def serve_ours(redis: str, listener: socket.socket, directory: Path, telemetry: TelemetrySettings) -> None:
     own = directory / "node-n1"
     own.mkdir(parents=True)
     blob = {"version": 1, "sets": {"default": {"version": 1, "document": rules()}}}
@@ -112,7 +115,13 @@ async def serve_ours(redis: str, listener: socket.socket, directory: Path) -> No
     await limiter.start()
     await store.points()
     settle_collector()
-    await serve_node(create_app(limiter, NodeOptions("us", "n1")), listener, asyncio.Event())
+    calls = StoreCalls(store.cluster.took, store.cluster.unanswered)
+    tracer = tracer_of(telemetry)
+    app = create_app(limiter, NodeOptions("us", "n1"), calls, tracer)
+    if app.tracing is not None:
+        store.cluster.watch = app.tracing.watch
+    async with sending(telemetry, app.metrics, tracer):
+        await serve_node(app, listener, asyncio.Event())
 
 
 def main() -> None:
@@ -120,13 +129,17 @@ def main() -> None:
     parser.add_argument("kind", choices=["bare", "ours"])
     parser.add_argument("--redis", required=True)
     parser.add_argument("--directory", type=Path, required=True)
+    parser.add_argument("--collector", help="where telemetry is sent once a second, with 1 %% of traces")
     given = parser.parse_args()
     listener = socket.create_server(("127.0.0.1", 0))
     print(listener.getsockname()[1], flush=True)
     if given.kind == "bare":
         work = serve_bare(given.redis, listener)
     else:
-        work = serve_ours(given.redis, listener, given.directory)
+        telemetry = TelemetrySettings(
+            endpoint=given.collector, interval_s=1.0, trace_ratio=0.01, traces_per_second=10_000
+        )
+        work = serve_ours(given.redis, listener, given.directory, telemetry)
     uvloop.run(work)
 
 

@@ -240,8 +240,9 @@ async def measure(bare: Subject, ours: Subject, redis: RedisServer, rounds: int,
 
 
 @contextmanager
-def serving(kind: str, redis: str, directory: Path) -> Iterator[Subject]:
+def serving(kind: str, redis: str, directory: Path, *more: str) -> Iterator[Subject]:
     command = [sys.executable, "-m", "tests.bench._node", kind, "--redis", redis, "--directory", str(directory)]
+    command += more
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
