@@ -15,6 +15,10 @@ from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes
 
 SILENT_MS = 3_000
 CUT_MS = 6_000
+APART_MS = 1_000
+"""Three signs of a leader, and a usage message: what an agent has missed, and we of it, when its link is cut."""
+FRESH_MS = 1_500
+"""An agent's own word that is older says nothing of now."""
 NODE_ALIVE_MS = 5_000
 BEATS_LATE = 4
 
@@ -109,9 +113,15 @@ class RegionHealth:
 
 
 def region_health(
-    name: str, heard: Heard | None, probe: RegionProbe | None, now_ms: int, watched_ms: int = CUT_MS
+    name: str,
+    heard: Heard | None,
+    probe: RegionProbe | None,
+    now_ms: int,
+    watched_ms: int = CUT_MS,
+    log_age_ms: int | None = None,
 ) -> RegionHealth:
-    """What the two witnesses say, the fresher first.  ``watched_ms``: for how long we have been listening."""
+    """What the two witnesses say, the fresher first.  ``watched_ms``: for how long we have been listening;
+    ``log_age_ms``: since a leader was last heard here."""
     health = RegionHealth(name)
     direct = probe.agent if probe is not None else None
     if probe is not None:
@@ -119,13 +129,15 @@ def region_health(
     if heard is not None:
         health.link_age_ms = heard.age_ms
         health.link = "linked" if heard.age_ms <= SILENT_MS else "silent" if heard.age_ms <= CUT_MS else "cut"
+        if _is_apart(heard, direct, probe, now_ms, log_age_ms):
+            health.link = "cut"
         if health.link != "linked":
             health.since_ms = now_ms - heard.age_ms
     elif direct is not None and watched_ms >= CUT_MS:
         health.link = "cut"
     view: Mapping[str, Any] | None = heard.usage if heard is not None else None
     age_ms = heard.age_ms if heard is not None else 0
-    if direct is not None and probe is not None and (heard is None or heard.age_ms > SILENT_MS):
+    if direct is not None and probe is not None and (heard is None or health.link != "linked"):
         view, age_ms = direct, max(0, now_ms - probe.at_ms)
     health.stale = view is None or age_ms > CUT_MS
     if view is not None:
@@ -133,6 +145,18 @@ def region_health(
         if health.link in ("silent", "cut"):
             health.phase = _phase(health, now_ms)
     return health
+
+
+def _is_apart(
+    heard: Heard, direct: Mapping[str, Any] | None, probe: RegionProbe | None, now_ms: int, log_age_ms: int | None
+) -> bool:
+    """Whether a region is cut off though it was heard a moment ago: its agent answers us, and has not seen the
+    leader's signs that we see; and nothing has come from it for as long."""
+    if direct is None or probe is None or now_ms - probe.at_ms > FRESH_MS:
+        return False
+    missed_ms = (direct.get("link_age_ms") or 0) + now_ms - probe.at_ms
+    is_led = log_age_ms is not None and log_age_ms < APART_MS
+    return is_led and heard.age_ms >= APART_MS and missed_ms >= APART_MS
 
 
 def _take_view(health: RegionHealth, view: Mapping[str, Any], age_ms: int) -> None:

@@ -16,7 +16,17 @@ from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
 from services.bases_seen import BasesSeen
 from services.granted import Granted, without_released
-from services.health import CUT_MS, Heard, LeaderSeen, RegionHealth, RegionProbe, Sentence, region_health, sentences
+from services.health import (
+    APART_MS,
+    CUT_MS,
+    Heard,
+    LeaderSeen,
+    RegionHealth,
+    RegionProbe,
+    Sentence,
+    region_health,
+    sentences,
+)
 from services.share_history import Entry, ShareHistory
 
 REGIONS_MOST = 100
@@ -64,13 +74,20 @@ class Picture:
 
     # ---- regions and leader
 
+    def overdue(self, now_ms: int) -> list[str]:
+        """Regions whose usage should have come by now: it is worth asking their agents."""
+        return [region for region, (_, heard_ms) in self._usage.items() if now_ms - heard_ms >= APART_MS]
+
     def health(self, probes: Mapping[str, RegionProbe], now_ms: int) -> list[RegionHealth]:
         """Every region that is configured, or was heard of and has not been taken out or said to be destroyed."""
         heard = {region: Heard(usage, max(0, now_ms - at_ms)) for region, (usage, at_ms) in self._usage.items()}
         names = [*self._configured, *(name for name in sorted(heard) if name not in self._configured)]
         self._since_ms = min(now_ms, self._since_ms or now_ms)
         watched_ms = now_ms - self._since_ms
-        found = [region_health(name, heard.get(name), probes.get(name), now_ms, watched_ms) for name in names]
+        log_age_ms = self.leader(now_ms).beat_age_ms
+        found = [
+            region_health(name, heard.get(name), probes.get(name), now_ms, watched_ms, log_age_ms) for name in names
+        ]
         for health in found:
             if health.name in self.bases.gone:
                 health.link = "gone"

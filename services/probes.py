@@ -55,6 +55,18 @@ class Probes:
                 self._looked_at = time.monotonic()
         return self._seen
 
+    async def look_at_agent(self, name: str) -> None:
+        """A new look at one region's sync service alone; what its nodes answered last stays."""
+        region = self._regions.get(name)
+        if region is None or region.sync is None:
+            return
+        view = await self._json(f"{region.sync}/v1/region", region.token)
+        nodes = self._seen[name].nodes if name in self._seen else ()
+        self._seen = {
+            **self._seen,
+            name: RegionProbe(nodes, _part(view, "agent"), _part(view, "leader"), wall_ms()),
+        }
+
     async def ask_nodes(self, path: str) -> Mapping[str, Mapping[str, Any] | None]:
         """What every node answers at ``path``, by its address; None: nothing."""
         nodes = {url: region.node_token for region in self._regions.values() for url in region.nodes}

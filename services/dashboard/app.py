@@ -36,6 +36,8 @@ STATIC = Path(__file__).with_name("static")
 LOOK_EVERY_S = 2.0
 IN_MEMORY_BYTES_MOST = 64_000_000
 """Of what is remembered without a file."""
+OVERDUE_EVERY_S = 0.25
+OVERDUE_ASKED_MOST = 16
 COOKIE = "apportion_dashboard"
 OPEN_PATHS = ("/livez", "/readyz")
 SECURITY_HEADERS = {
@@ -65,6 +67,7 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
             watched(asyncio.create_task(broadcaster.run(), name="frames")),
             watched(asyncio.create_task(_look(probes), name="look at regions")),
             watched(asyncio.create_task(recorder.run(), name="remember")),
+            watched(asyncio.create_task(_watch_links(board, probes, broadcaster), name="watch links")),
         ]
         try:
             yield
@@ -195,3 +198,13 @@ async def _look(probes: Probes) -> None:
     while True:
         await probes.look()
         await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _watch_links(board: Board, probes: Probes, broadcaster: Broadcaster) -> None:
+    """A region that should have been heard by now is asked directly, and a link that changes is shown at once."""
+    while True:
+        await asyncio.sleep(OVERDUE_EVERY_S)
+        overdue = board.overdue()[:OVERDUE_ASKED_MOST]
+        await asyncio.gather(*map(probes.look_at_agent, overdue))
+        if board.links_changed():
+            broadcaster.publish()

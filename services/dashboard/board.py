@@ -101,6 +101,16 @@ class Board:
         }
         return _text(frame)
 
+    def overdue(self) -> list[str]:
+        return self.picture.overdue(self._now_ms())
+
+    def links_changed(self) -> bool:
+        """Whether a region's link is not what the last frame said."""
+        shown = {region["name"]: region["link"] for region in self._status.get("regions", ())}
+        return any(
+            shown.get(region.name) != region.link for region in self.picture.health(self._probes(), self._now_ms())
+        )
+
     def past(self, rule: str, key: str) -> dict[str, Any]:
         return self.history.columns(rule, key, [region["name"] for region in self._status.get("regions", [])])
 

@@ -144,3 +144,39 @@ def test_names_that_others_chose_are_shown_as_they_are() -> None:
     texts = said(Heard(usage(points=points), 500), probe)
     assert "(a{b}:1)" in texts[0]
     assert texts[1] == "ap-south: node http://{0} does not answer."
+
+
+@pytest.mark.parametrize(
+    ("heard_ms", "missed_ms", "asked_ms", "log_ms", "link"),
+    [
+        (800, 1_200, 0, 300, "linked"),
+        (1_000, 900, 0, 300, "linked"),
+        (1_000, 1_000, 0, 300, "cut"),
+        (1_300, 700, 400, 300, "cut"),
+        (1_300, 1_300, 0, 1_000, "linked"),
+        (1_300, 1_300, 0, None, "linked"),
+        (2_900, 1_300, 1_600, 300, "linked"),
+        (3_500, 3_500, 0, 300, "cut"),
+        (3_500, 200, 0, 300, "silent"),
+        (6_500, 200, 0, 300, "cut"),
+    ],
+    ids=[
+        "heard a moment ago",
+        "its agent sees the leader",
+        "neither hears the other",
+        "its agent was asked a moment ago",
+        "nobody leads that it could hear",
+        "no leader was ever heard",
+        "its agent was asked too long ago",
+        "for longer",
+        "its agent sees the leader, but we do not hear it",
+        "unheard for long whatever it says",
+    ],
+)
+def test_a_cut_is_known_before_the_silence_is_long_when_the_agent_answers_us(
+    heard_ms: int, missed_ms: int, asked_ms: int, log_ms: int | None, link: str
+) -> None:
+    probe = RegionProbe((), usage(link_age_ms=missed_ms), None, NOW_MS - asked_ms)
+    health = region_health("a", Heard(usage(), heard_ms), probe, NOW_MS, log_age_ms=log_ms)
+    assert health.link == link
+    assert health.since_ms == (None if link == "linked" else NOW_MS - heard_ms)

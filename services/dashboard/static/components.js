@@ -29,6 +29,7 @@ const LINKS = {
   silent: ['◐', 'silent'],
   cut: ['○', 'cut off'],
   unknown: ['◌', 'not heard of yet'],
+  gone: ['✕', 'destroyed'],
 };
 
 // The link of a region, by sign, word and colour.
