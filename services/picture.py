@@ -74,6 +74,11 @@ class Picture:
 
     # ---- regions and leader
 
+    def usage_heard(self, region: str, now_ms: int) -> tuple[Mapping[str, Any] | None, int]:
+        """A region's newest usage message, and for how long it has been here; None: there was none."""
+        usage, heard_ms = self._usage.get(region, (None, now_ms))
+        return usage, max(0, now_ms - heard_ms)
+
     def overdue(self, now_ms: int) -> list[str]:
         """Regions whose usage should have come by now: it is worth asking their agents."""
         return [region for region, (_, heard_ms) in self._usage.items() if now_ms - heard_ms >= APART_MS]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -25,7 +26,18 @@ TRIES = 2
 """A process on a busy machine may miss one question; one that misses two in a row is said not to answer."""
 AT_ONCE = 16
 NODES_ASKED = 3
+NODES_LOOKED_INTO = 64
 ANSWER_BYTES_MOST = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLook:
+    """A node's view of itself, None without an answer; by how much its wall clock is before ours, give or take."""
+
+    url: str
+    view: Mapping[str, Any] | None
+    clock_error_ms: int | None
+    give_or_take_ms: int
 
 
 class Probes:
@@ -72,6 +84,21 @@ class Probes:
         nodes = {url: region.node_token for region in self._regions.values() for url in region.nodes}
         answers = await asyncio.gather(*(self._json(f"{url}{path}", token) for url, token in nodes.items()))
         return {url: answer or None for url, answer in zip(nodes, answers, strict=True)}
+
+    async def look_into(self, name: str) -> list[NodeLook]:
+        """What every node of a region says of itself, ``NODES_LOOKED_INTO`` at most."""
+        region = self._regions[name]
+        urls = region.nodes[:NODES_LOOKED_INTO]
+        return list(await asyncio.gather(*(self._look_into(url, region.node_token) for url in urls)))
+
+    async def _look_into(self, url: str, token: SecretStr | None) -> NodeLook:
+        began, began_ms = time.perf_counter(), wall_ms()
+        view = await self._json(f"{url}/v1/node", token)
+        took_ms = (time.perf_counter() - began) * 1000
+        at_ms = view.get("at_ms")
+        # It said the time somewhere between question and answer.
+        error_ms = None if not isinstance(at_ms, int) else round(at_ms - began_ms - took_ms / 2)
+        return NodeLook(url, view or None, error_ms, round(took_ms / 2))
 
     def last(self) -> Mapping[str, RegionProbe]:
         """What was seen last, without looking."""

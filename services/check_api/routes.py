@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
+from regional_limiter.limiter_status import ShardStatus
 from services.check_api.answers import AnswerBody, BatchAnswerBody, DetailedBody, ErrorBody, InspectBody
 from services.check_api.bodies import BATCH_CHECKS_MOST, AcquireBody, BatchBody, CheckBody, IdentityBody, LeaseBody
+from services.check_api.counts import StoreCalls
 from services.check_api.lending import LentBody, TokenLeaseBody
 from services.check_api.metrics import Metrics
+from services.clock import wall_ms
 from services.docs_page import app_with_docs
 from services.errors import MEDIA_TYPE, install_problem_handlers
 
@@ -55,10 +59,9 @@ def build_web(node: NodeApp) -> FastAPI:
             "draining": node.draining,
             "rules_version": status.rules_version,
             "base_version": status.base_version,
-            "shards": [
-                {"point": shard.point, "breaker": shard.breaker, "answers": shard.answers}
-                for shard in status.shards
-            ],
+            "at_ms": wall_ms(),
+            "shards": [_shard(shard, node.store_calls or StoreCalls()) for shard in status.shards],
+            "leases": asdict(status.leases),
             "refused_domains": dict(status.refused_domains),
             "degraded": dict(status.degraded),
             "degraded_checks": node.counts.degraded_answers,
@@ -86,6 +89,19 @@ def build_web(node: NodeApp) -> FastAPI:
 
     web.openapi = lambda: _openapi(web)  # type: ignore[method-assign]
     return web
+
+
+def _shard(shard: ShardStatus, calls: StoreCalls) -> dict[str, Any]:
+    """``took``: calls of checks by how long they took, since the start; ``unanswered``: those without a reply."""
+    address = shard.point.partition("/")[0]
+    took = calls.took.get(address)
+    return {
+        "point": shard.point,
+        "breaker": shard.breaker,
+        "answers": shard.answers,
+        "unanswered": calls.unanswered.get(address, 0),
+        "took": None if took is None else {"bounds_s": list(took.bounds_s), "counts": list(took.counts)},
+    }
 
 
 def _openapi(web: FastAPI) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from services.dashboard.metrics import board_metrics
 from services.dashboard.past.recorder import Recorder
 from services.dashboard.past.routes import Past, past_router
 from services.dashboard.proxy import ControlProxy
+from services.dashboard.region_look import RegionLooks, agent_shown
 from services.dashboard.stream import Broadcaster, Subscriber, TooManySubscribers
 from services.errors import install_problem_handlers, problem_response
 from services.probes import Probes
@@ -36,6 +37,7 @@ STATIC = Path(__file__).with_name("static")
 LOOK_EVERY_S = 2.0
 IN_MEMORY_BYTES_MOST = 64_000_000
 """Of what is remembered without a file."""
+KEYS_OF_A_REGION = 10
 OVERDUE_EVERY_S = 0.25
 OVERDUE_ASKED_MOST = 16
 COOKIE = "apportion_dashboard"
@@ -58,6 +60,7 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
     broadcaster = Broadcaster(board.tick, board.hello)
     control = ControlProxy(settings)
     recorder = _recorder(transport, settings, board, probes, mode)
+    region_looks = RegionLooks(probes, settings.regions)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -89,6 +92,7 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
     _add_routes(app, board, broadcaster)
     app.include_router(control.router())
     app.include_router(past_router(Past(recorder, board.bases_of, board.region_names, board.sync_shown)))
+    _add_region(app, board, region_looks)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app
 
@@ -148,6 +152,19 @@ def _add_routes(app: FastAPI, board: Board, broadcaster: Broadcaster) -> None:
     async def readyz() -> Response:
         why = board.why_not_ready()
         return problem_response(503, why) if why else JSONResponse({"status": "ok"})
+
+
+def _add_region(app: FastAPI, board: Board, looks: RegionLooks) -> None:
+    @app.get("/v1/region")
+    async def region(name: Annotated[str, Query(max_length=100)]) -> Response:
+        found = await looks.look(name)
+        if found is None:
+            return problem_response(404, f"no region {name} is configured here")
+        # An agent that cannot be asked directly has said the same in its usage.
+        agent = found["agent"] or agent_shown(*board.picture.usage_heard(name, found["now_ms"]))
+        busiest = board.busiest_of(name, KEYS_OF_A_REGION)
+        shown = {**found, "agent": agent, "busiest": busiest}
+        return JSONResponse(shown, headers={"Cache-Control": "no-store"})
 
 
 Next = Callable[[Request], Awaitable[Response]]

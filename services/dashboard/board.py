@@ -101,6 +101,14 @@ class Board:
         }
         return _text(frame)
 
+    def busiest_of(self, region: str, most: int) -> list[dict[str, Any]]:
+        """The keys of global rules that a region is asked for most, per second."""
+        rates = self.rates.keys_of(region, self._now_ms())
+        ordered = sorted(rates.items(), key=lambda one: (-sum(one[1]), one[0]))[:most]
+        return [
+            {"key": key, "allowed_per_s": rate[0], "denied_per_s": rate[1]} for key, rate in ordered if sum(rate)
+        ]
+
     def overdue(self) -> list[str]:
         return self.picture.overdue(self._now_ms())
 

@@ -19,7 +19,7 @@ PATIENCE_MS = 20_000
 SHOWN = {
     "overview": ".quota-table tbody tr",
     "quota": ".card",
-    "region": ".card dl",
+    "region?name=eu-west": ".card table tbody tr",
     "sync": ".card",
     "rules": ".card tbody tr",
     "rules?view=versions": ".card tbody tr",
@@ -175,6 +175,18 @@ def test_a_check_by_hand_shows_its_answer_and_headers(browser: Browser, system: 
         expect(headers).to_contain_text("ratelimit-policy")
         expect(headers).to_contain_text("orders-free")
         expect(page.locator(".audit li").first.locator("pre")).to_contain_text('"allowed": true')
+
+
+def test_a_region_is_shown_in_all_its_parts(browser: Browser, system: DevSystem) -> None:
+    with page_of(browser, system, "region?name=eu-west") as page:
+        told = httpx.get(f"{system.dashboard}/v1/region", params={"name": "eu-west"}).json()
+        shards, nodes = page.locator("[aria-label=Shards]"), page.locator("[aria-label=Nodes]")
+        for point in told["agent"]["points"]:
+            row = shards.locator("tr", has_text=point["point"].split("/")[0]).first
+            expect(row).to_contain_text("closed", timeout=PATIENCE_MS)
+        expect(nodes).to_contain_text("eu-west-1")
+        expect(nodes).to_contain_text("±")
+        expect(page.locator("[aria-label='Busiest keys']")).to_contain_text("user:42", timeout=PATIENCE_MS)
 
 
 def test_shadow_stands_beside_what_is_in_force(browser: Browser, system: DevSystem) -> None:

@@ -17,9 +17,10 @@ export function busiest(entry) {
   return most;
 }
 
-// {key, per_s, seconds} after one more second; of the first seconds it is their plain mean.
+// {key, per_s, seconds} after one more second; of the first seconds it is their plain mean, but of a window, which
+// is not used up by one busy second, always over the whole.
 export function averaged(before, now, rule) {
-  const seconds = Math.min(averagedOver(rule), (before?.seconds ?? 0) + 1);
+  const seconds = rule.window_s ? averagedOver(rule) : Math.min(averagedOver(rule), (before?.seconds ?? 0) + 1);
   const per_s = before?.per_s ?? 0;
   return { key: now?.key ?? before.key, per_s: per_s + ((now?.per_s ?? 0) - per_s) / seconds, seconds };
 }
@@ -27,7 +28,8 @@ export function averaged(before, now, rule) {
 // The same from a key's past, whose columns have one entry a second.
 export function averagedPast(key, series, rule) {
   const past = series.a.map((allowed, at) => (known(allowed) ? allowed + (series.d[at] ?? 0) : null)).filter(known).slice(-averagedOver(rule));
-  return past.length > 0 ? { key, per_s: past.reduce((sum, one) => sum + one, 0) / past.length, seconds: past.length } : undefined;
+  const seconds = rule.window_s ? averagedOver(rule) : past.length;
+  return past.length > 0 ? { key, per_s: past.reduce((sum, one) => sum + one, 0) / seconds, seconds } : undefined;
 }
 
 // Global rules as {rule, near, key, allowed, denied}, the nearest to their limit first, then the busiest. `near`: what

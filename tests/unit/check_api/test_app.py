@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regional_limiter.durations import Durations
 from regional_limiter.limiter import ShardStatus
 from regional_limiter.model.decision import Reason, ShareKind
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable, StoreUnavailable
 from services.check_api import app
 from services.check_api.batches import Batches
 from services.check_api.bodies import parse_batch
+from services.check_api.counts import StoreCalls
 from tests.unit.check_api.fakes import FakeLimiter, Response, answer_of, call, node_of, rule_verdict
 
 CHECK = b'{"client_key":"user:42","resource":"POST /orders"}'
@@ -246,11 +248,22 @@ async def test_with_a_token_nobody_asks_without_it(path: str) -> None:
     assert (await call(node, "GET", "/livez")).status == 200
 
 
+async def test_the_node_tells_how_long_each_server_took() -> None:
+    took = Durations((0.001, 0.002))
+    for seconds in (0.0005, 0.0015, 0.003):
+        took.record(seconds)
+    calls = StoreCalls({"127.0.0.1:7001": took}, {"127.0.0.1:7001": 2})
+    node = app.create_app(FakeLimiter(), app.NodeOptions(region="us-east", node="us-east-1"), calls)
+    (shard,) = (await call(node, "GET", "/v1/node")).json()["shards"]
+    assert (shard["took"], shard["unanswered"]) == ({"bounds_s": [0.001, 0.002], "counts": [1, 1, 1]}, 2)
+
+
 async def test_the_node_tells_its_own_view() -> None:
     node = node_of(FakeLimiter(degraded={"timeout": 3}))
     document = (await call(node, "GET", "/v1/node")).json()
     assert (document["node"], document["region"], document["rules_version"]) == ("us-east-1", "us-east", 7)
-    assert document["shards"] == [{"point": "127.0.0.1:7001/1", "breaker": "closed", "answers": True}]
+    shard = {"point": "127.0.0.1:7001/1", "breaker": "closed", "answers": True, "unanswered": 0, "took": None}
+    assert document["shards"] == [shard]
     assert document["degraded"] == {"timeout": 3}
 
 

@@ -171,3 +171,18 @@ def test_a_region_that_is_cut_off_from_kafka_still_shows_what_it_counts_when_it_
     region = frame["status"]["regions"][0]
     assert (region["name"], region["link"], region["allowed_per_s"]) == ("us-east", "cut", 30.0)
     assert frame["points"]["d/g"]["total"]["a"] == 30.0
+
+
+def test_a_region_is_overdue_when_its_usage_should_have_come_and_a_changed_link_is_noticed() -> None:
+    world = World()
+    world.rules()
+    world.usage("us-east", {"rl:{0}:d/g:a": (10, 0)})
+    world.board.tick()
+    assert (world.board.overdue(), world.board.links_changed()) == ([], False)
+    world.now_ms += 1_000
+    assert world.board.overdue() == ["us-east"]
+    assert not world.board.links_changed()
+    world.now_ms += 6_000
+    assert world.board.links_changed()
+    world.board.tick()
+    assert not world.board.links_changed()

@@ -66,12 +66,12 @@ function RegionCard({ region, index, feed }) {
     <dl>
       <${Count} name="Redis" part=${region.points.ok} whole=${region.points.total} />
       <${Count} name="nodes" part=${region.nodes.ready} whole=${region.nodes.total} />
+      <${Left} name="session" ms=${region.session_left_ms} wholeMs=${region.session_whole_ms} />
+      <${Left} name="consent" ms=${region.consent_left_ms} wholeMs=${region.consent_whole_ms} />
       ${region.without_redis_per_s > 0 && html`<div class="wide"><dt>decided without Redis</dt>
         <dd class="bad">${rate(region.without_redis_per_s)}</dd></div>`}
       ${region.at_floor_per_s > 0 && html`<div class="wide"><dt>decided at the floor</dt>
         <dd>${rate(region.at_floor_per_s)}</dd></div>`}
-      <${Left} name="session" ms=${region.session_left_ms} wholeMs=${region.session_whole_ms} />
-      <${Left} name="consent" ms=${region.consent_left_ms} wholeMs=${region.consent_whole_ms} />
     </dl>
   </li>`;
 }

@@ -1,0 +1,56 @@
+"""One region in all its parts, asked of its nodes and its agent when somebody looks.  [IO]
+
+However many look, a region is asked once a second at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from services.clock import wall_ms
+from services.probes import NodeLook, Probes
+
+FRESH_S: Final = 0.9
+_OF_AGENT: Final = (
+    *("agent", "active", "at_ms", "epoch", "session", "deposed", "link_age_ms", "rules_version", "base_version"),
+    *("bases", "reports_sent", "sends_failed", "records_read", "keys_refused", "malformed", "violations"),
+    *("points", "nodes"),
+)
+
+
+class RegionLooks:
+    def __init__(self, probes: Probes, regions: Collection[str]) -> None:
+        self._probes = probes
+        self._locks = {name: asyncio.Lock() for name in regions}
+        self._found: dict[str, tuple[float, dict[str, Any]]] = {}
+
+    async def look(self, name: str) -> dict[str, Any] | None:
+        """None: there is no such region in the settings."""
+        if name not in self._locks:
+            return None
+        async with self._locks[name]:
+            at, found = self._found.get(name, (float("-inf"), {}))
+            if time.monotonic() - at > FRESH_S:
+                nodes, _ = await asyncio.gather(self._probes.look_into(name), self._probes.look_at_agent(name))
+                probe = self._probes.last().get(name)
+                found = {
+                    "name": name,
+                    "now_ms": wall_ms(),
+                    "nodes": [_node(node) for node in nodes],
+                    "agent": agent_shown(probe.agent if probe is not None else None, 0),
+                }
+                self._found[name] = time.monotonic(), found
+        return found
+
+
+def _node(look: NodeLook) -> dict[str, Any]:
+    clock = {"clock_error_ms": look.clock_error_ms, "give_or_take_ms": look.give_or_take_ms}
+    return {"url": look.url, "answers": look.view is not None, **clock, "view": look.view}
+
+
+def agent_shown(view: Mapping[str, Any] | None, age_ms: int) -> dict[str, Any] | None:
+    """Without its keys and totals, which the stream tells.  ``age_ms``: how old what it says is."""
+    return None if view is None else {**{name: view.get(name) for name in _OF_AGENT}, "age_ms": age_ms}

@@ -1,0 +1,66 @@
+"""A region in all its parts: what is asked of whom, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+from pydantic import SecretStr
+
+from services.clock import wall_ms
+from services.dashboard.region_look import RegionLooks
+from services.probes import NODES_LOOKED_INTO, Probes
+from services.settings import HubRegion
+
+AGENT = {"agent": "a", "epoch": 3, "link_age_ms": 40, "points": [], "nodes": [], "keys": {"k": 1}, "totals": {}}
+
+
+class Answering:
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str | None]] = []
+        self.ahead_ms = 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append((str(request.url), request.headers.get("authorization")))
+        if request.url.host == "down":
+            raise httpx.ConnectError("refused", request=request)
+        if request.url.path == "/v1/region":
+            return httpx.Response(200, json={"agent": AGENT, "leader": None})
+        return httpx.Response(200, json={"node": "us-1", "at_ms": wall_ms() + self.ahead_ms})
+
+
+def looks(answering: Answering, nodes: list[str]) -> RegionLooks:
+    region = HubRegion(
+        nodes=nodes, sync="http://sync", token=SecretStr("sync-token"), node_token=SecretStr("node-token")
+    )
+    regions = {"us": region}
+    return RegionLooks(Probes(regions, httpx.MockTransport(answering)), regions)
+
+
+async def test_nodes_and_agent_are_asked_with_their_own_tokens_and_keys_are_left_out() -> None:
+    answering = Answering()
+    answering.ahead_ms = 60_000
+    found = await looks(answering, ["http://up", "http://down"]).look("us")
+    assert found is not None
+    assert ("http://up/v1/node", "Bearer node-token") in answering.asked
+    assert ("http://sync/v1/region", "Bearer sync-token") in answering.asked
+    up, down = found["nodes"]
+    assert (up["answers"], up["view"]["node"]) == (True, "us-1")
+    # Half of what the question took is not known; a minute is more than that on any machine.
+    assert 50_000 < up["clock_error_ms"] < 70_000
+    assert (down["answers"], down["view"], down["clock_error_ms"]) == (False, None, None)
+    assert found["agent"]["epoch"] == 3
+    assert not {"keys", "totals"} & set(found["agent"])
+
+
+async def test_however_many_look_each_is_asked_once() -> None:
+    answering = Answering()
+    one = looks(answering, [f"http://n{number}" for number in range(NODES_LOOKED_INTO + 5)])
+    await asyncio.gather(*(one.look("us") for _ in range(20)))
+    assert len(answering.asked) == NODES_LOOKED_INTO + 1
+
+
+async def test_a_region_that_is_not_in_the_settings_is_not_looked_for() -> None:
+    answering = Answering()
+    assert await looks(answering, []).look("elsewhere") is None
+    assert answering.asked == []
