@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import secrets
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import structlog
+
+from services.hiding import Hiding
+from services.log_repeats import Repeats
+from services.tracing import CURRENT
 
 LOG_FILE = "APPORTION_LOG_FILE"
 """The file that our stderr is, opened to append: told by whoever started us, so that we can bound it."""
@@ -17,37 +23,6 @@ LOG_FILE = "APPORTION_LOG_FILE"
 LOG_BYTES_MOST = 16 * 1024 * 1024
 LOOK_EVERY = 200
 """Lines between two looks at the size."""
-
-SELDOM_S = 10.0
-SELDOM_LOGGERS = ("aiokafka", "kafka", "asyncio")
-SELDOM_LINES_KNOWN = 1000
-
-
-class _Seldom(logging.Filter):
-    """The same line of a library that tries again for ever is let through once in ``SELDOM_S``, with a count.
-
-    An outage of Kafka would otherwise write a gigabyte a day.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.name.partition(".")[0] not in SELDOM_LOGGERS:
-            return True
-        # The first words tell lines apart; what follows are addresses and numbers.
-        line = (record.name, record.levelno, str(record.msg)[:40])
-        last, left_out = self._seen.get(line, (-SELDOM_S, 0))
-        if record.created - last < SELDOM_S:
-            self._seen[line] = (last, left_out + 1)
-            return False
-        if len(self._seen) >= SELDOM_LINES_KNOWN:
-            self._seen.clear()
-        self._seen[line] = (record.created, 0)
-        if left_out:
-            record.msg = f"{record.msg} ({left_out} more like this)"
-        return True
 
 
 class _BoundedHandler(logging.StreamHandler[TextIO]):
@@ -74,30 +49,47 @@ class _BoundedHandler(logging.StreamHandler[TextIO]):
             self.handleError(record)
 
 
-def configure_logging(service: str, *, level: str = "info", **bound: Any) -> structlog.stdlib.BoundLogger:
+def configure_logging(
+    service: str,
+    *,
+    level: str = "info",
+    form: Literal["auto", "json", "text"] = "auto",
+    hiding: Hiding | None = None,
+    **bound: Any,
+) -> structlog.stdlib.BoundLogger:
     """Send this process's logs, and those of its libraries, to stderr; the service's logger.
 
-    ``bound`` (region, node) is on every line.  Call once, at the start of a process.
+    ``bound`` (region, node) is on every line.  ``form``: auto is text on a terminal, and JSON elsewhere.
+    ``hiding``: what may be told of keys; by default nothing that outlives the process.  Call once, at the start of
+    a process.
     """
+    hiding = hiding or Hiding(secrets.token_bytes(32))
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
+        _with_trace,
     ]
-    on_terminal = sys.stderr.isatty()
-    renderer: Any = structlog.dev.ConsoleRenderer() if on_terminal else structlog.processors.JSONRenderer()
-    last = [renderer] if on_terminal else [structlog.processors.format_exc_info, renderer]
+    as_text = sys.stderr.isatty() if form == "auto" else form == "text"
+    renderer: Any = structlog.dev.ConsoleRenderer() if as_text else structlog.processors.JSONRenderer()
     log_file = os.environ.get(LOG_FILE)
     handler = _BoundedHandler(Path(log_file)) if log_file else logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                lambda _logger, _method, said: hiding.line(said),
+                renderer,
+            ],
         )
     )
-    handler.addFilter(_Seldom())
+    repeats = Repeats(handler.handle)
+    handler.addFilter(repeats)
+    atexit.register(repeats.flush)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it says every request
     root = logging.getLogger()
     for old in root.handlers[:]:
@@ -118,3 +110,12 @@ def configure_logging(service: str, *, level: str = "info", **bound: Any) -> str
     structlog.contextvars.bind_contextvars(service=service, **bound)
     logger: structlog.stdlib.BoundLogger = structlog.get_logger(service)
     return logger
+
+
+def _with_trace(_logger: Any, _method: str, said: Any) -> Any:
+    """Of which trace a line is: the span that is being worked at."""
+    span = CURRENT.get()
+    if span is not None:
+        said["trace_id"] = f"{span.context.trace_id:032x}"
+        said["span_id"] = f"{span.context.span_id:016x}"
+    return said

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import secrets
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from global_sync.transport.kafka import KafkaOptions, KafkaTransport, Sasl
+from services.hiding import Hiding
 from services.logs import configure_logging
 from services.settings import HubSettings, InvalidSettings, KafkaSettings, RegionSettings
 
@@ -27,8 +30,23 @@ def begin(service: str, description: str, load: Callable[[str], Settings], argum
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
     bound = {"region": settings.name} if isinstance(settings, RegionSettings) else {}
-    configure_logging(service, level=settings.log_level, **bound)
+    configure_logging(
+        service,
+        level=settings.log_level,
+        form=settings.telemetry.log_format,
+        hiding=hiding_of(settings),
+        **bound,
+    )
     return settings
+
+
+def hiding_of(settings: HubSettings | RegionSettings) -> Hiding:
+    """What the log may tell of keys.  Where there is no secret of the deployment, hashes are the process's own."""
+    secret = secrets.token_bytes(32)
+    if isinstance(settings, RegionSettings):
+        with suppress(InvalidSettings):  # told where the secret is needed
+            secret = settings.key_secret()
+    return Hiding(secret, settings.telemetry.log_keys)
 
 
 def kafka_transport(settings: KafkaSettings, client_id: str) -> KafkaTransport:

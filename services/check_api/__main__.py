@@ -34,6 +34,7 @@ from services.check_api.wiring import (
     node_options,
     quota_options,
 )
+from services.hiding import Hiding
 from services.listening import bind
 from services.logs import configure_logging
 from services.otlp import sending, tracer_of
@@ -61,7 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = load_region(given.config)
         port = settings.check_api.port(given.node)
         configure_logging(
-            "check_api", level=settings.log_level, region=settings.name, node=node_name(settings, given.node)
+            "check_api",
+            level=settings.log_level,
+            form=settings.telemetry.log_format,
+            hiding=Hiding(settings.key_secret(), settings.telemetry.log_keys),
+            region=settings.name,
+            node=node_name(settings, given.node),
         )
         store = build_store(settings)
         limiter = build_limiter(settings, given.node, store)

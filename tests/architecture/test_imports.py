@@ -76,6 +76,7 @@ PURE_ROOMS = (
     "services/quota/messages.py",
     "services/bases_seen.py",
     "services/granted.py",
+    "services/hiding.py",
     "services/otlp_wire.py",
     "services/picture.py",
     "services/health.py",
