@@ -1,7 +1,7 @@
 """What a log says of callers' keys and of secrets: nothing that tells who it was, or lets somebody in.  Pure.
 
-A key in clear would be an address, an account, or a token.  Instead stands the beginning of a hash that is keyed with
-the deployment's secret: who has the secret can look a key up, and the same key is the same everywhere; nobody else
+A key in clear would be an address, an account, or a token.  Instead stands the beginning of a hash, keyed with the
+deployment's secret: who has the secret can look a key up, and the same key is the same everywhere; nobody else
 can try all addresses.
 """
 

@@ -108,8 +108,20 @@ class OtlpPush:
             with giving_way():
                 self._collector = _Collector(self._settings)
 
-        self._exposition = await self._make()
+        exposition = await self._make()
         await self._in_turn(loop, prepare)
+        self._count_in(exposition)
+        self._exposition = exposition
+
+    def _count_in(self, exposition: Exposition) -> None:
+        from services.telemetry import add_sending
+
+        tracer = self._tracer
+        add_sending(
+            exposition,
+            lambda: {"sent": self.sent, "failed": self.failed},
+            lambda: {} if tracer is None else {"recorded": tracer.recorded, "dropped": tracer.dropped},
+        )
 
     async def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         exposition, collector = self._exposition, self._collector

@@ -240,6 +240,21 @@ def bounded_series(rows: Iterable[tuple[Labels, float]], most: int = SERIES_MOST
         yield Observation(rest, dict.fromkeys(names, OTHER))
 
 
+def add_sending(
+    exposition: Exposition, sendings: Callable[[], Mapping[str, int]], spans: Callable[[], Mapping[str, int]]
+) -> None:
+    """What became of sendings to a collector, and of spans."""
+
+    def by_outcome(read: Callable[[], Mapping[str, int]]) -> Observe:
+        return lambda _: [Observation(count, {"outcome": outcome}) for outcome, count in read().items()]
+
+    counter = exposition.meter.create_observable_counter
+    words = "Sendings to the collector, by what became of them; only where there is one"
+    counter("ratelimit.telemetry.sendings", [by_outcome(sendings)], "{sending}", words)
+    words = "Spans of traces, recorded or dropped; only where there is a collector"
+    counter("ratelimit.telemetry.spans", [by_outcome(spans)], "{span}", words)
+
+
 def _add_process(exposition: Exposition) -> None:
     meter = exposition.meter
 
