@@ -188,6 +188,12 @@ class Picture:
         entry = usage["keys"].get(key)
         return entry.get("want") if entry else None
 
+    def log_age_ms(self, region: str, now_ms: int) -> int | None:
+        """For how long the region's agent has not read the log; None when that is not known."""
+        usage, heard_ms = self._usage.get(region, ({}, 0))
+        age_ms = usage.get("link_age_ms")
+        return None if age_ms is None else int(age_ms) + now_ms - heard_ms
+
     def share_history(self, key: str) -> list[Entry]:
         """What the log granted of a key lately, the newest first."""
         return self._history.of(key)

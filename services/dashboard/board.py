@@ -145,6 +145,7 @@ class Board:
             "leader": self._status["leader"],
             "regions": self._status["regions"],
             "refused": refused,
+            "log_age_ms": {name: self.picture.log_age_ms(name, self._now_ms()) for name in self.region_names()},
             "candidates": {region: probe.leader for region, probe in self._probes().items() if probe.leader},
         }
 

@@ -38,15 +38,16 @@ class Served:
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    yield from _serve("kafka")
+    yield from serve("kafka")
 
 
 @pytest.fixture
 def served_embedded() -> Iterator[Served]:
-    yield from _serve("embedded")
+    yield from serve("embedded")
 
 
-def _serve(mode: str) -> Iterator[Served]:
+def serve(mode: str) -> Iterator[Served]:
+    """``mode``: kafka or embedded, as the page is told."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

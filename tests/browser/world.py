@@ -42,13 +42,16 @@ def shares_at(second: float) -> dict[str, int]:
 @dataclass
 class World:
     """``cut`` regions publish nothing; ``broken``: (region, point) that does not answer; ``at_floor``: regions
-    whose Redis decides all of ``orders`` at the floor."""
+    whose Redis decides all of ``orders`` at the floor; ``silent``: nobody tells anything.  ``totals`` is what was
+    told last, ``first`` what was told first, by region and key or rule."""
 
     hub: MemoryHub
     cut: set[str] = field(default_factory=set)
     broken: set[tuple[str, str]] = field(default_factory=set)
     at_floor: set[str] = field(default_factory=set)
     totals: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    first: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    silent: bool = False
     n: int = 100
 
     async def begin(self) -> None:
@@ -103,10 +106,12 @@ class World:
         floor = offered if region in self.at_floor and name == "orders" else 0
         for place, value in enumerate((allowed, denied, allowed, denied, floor, floor)):
             totals[place] += value
+        self.first.setdefault((region, name), list(totals))
         return list(totals)
 
     async def run(self) -> None:
         await self.begin()
         while True:
-            await self.second(time.time())
+            if not self.silent:
+                await self.second(time.time())
             await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-// The two charts of a global rule, on uPlot: shares stacked to 100 %, and what was offered, allowed and denied.
+// A chart on uPlot: its colours from the style sheet, its width from the page, its cursor from mouse and keyboard.
 
 import { html, useEffect, useRef } from './vendor/htm-preact-standalone.module.js';
 
@@ -16,7 +16,7 @@ export function colour(name) {
 }
 export const regionColour = (index) => `var(--region-${(index % 6) + 1})`;
 
-const axisOf = (extra) => ({
+export const axisOf = (extra) => ({
   stroke: colour('--quiet'),
   grid: { stroke: colour('--grid'), width: 1 },
   ticks: { show: false },
@@ -24,77 +24,8 @@ const axisOf = (extra) => ({
   ...extra,
 });
 
-const timeAxis = () =>
-  axisOf({
-    values: (_plot, splits) => splits.map((at) => new Date(at * 1000).toLocaleTimeString('en-GB')),
-    space: 80,
-    size: 26,
-  });
-
-const lastSeconds = (end, spanS) => [end - spanS, end];
-
-function base(width, spanS) {
-  return {
-    width,
-    height: HEIGHT,
-    legend: { show: false },
-    padding: [8, 24, 0, 0],
-    cursor: { drag: { x: false, y: false }, points: { size: 6 }, y: false },
-    scales: { x: { time: true, range: (_plot, _min, max) => lastSeconds(max ?? Date.now() / 1000, spanS) } },
-  };
-}
-
-export function shareOptions(width, regions, spanS) {
-  const options = base(width, spanS);
-  options.scales.y = { range: [0, 100] };
-  options.axes = [timeAxis(), axisOf({ values: (_p, splits) => splits.map((v) => `${v} %`), size: 48, space: 36 })];
-  options.series = [{}];
-  // Drawn from the whole down, each over the one before: the top edge of a band is its cumulated share.
-  for (let index = regions.length - 1; index >= 0; index -= 1) {
-    const paint = colour(`--region-${(index % 6) + 1}`);
-    options.series.push({
-      label: regions[index], fill: paint, stroke: colour('--surface'), width: 1, points: { show: false },
-      paths: window.uPlot.paths.stepped({ align: 1 }),
-    });
-  }
-  return options;
-}
-
-export function shareData(series, regions) {
-  const sums = [];
-  let below = new Array(series.t.length).fill(0);
-  for (const region of regions) {
-    const column = series.s[region];
-    below = below.map((sum, at) => sum + (column?.[at] ?? 0) / 100);
-    sums.push(below);
-  }
-  return [series.t, ...sums.reverse()];
-}
-
-export function rateOptions(width, limitPerSecond, spanS) {
-  const options = base(width, spanS);
-  const least = limitPerSecond ? limitPerSecond * 1.15 : 1;
-  options.scales.y = { range: (_plot, _min, max) => [0, Math.max(least, (max ?? 0) * 1.08)] };
-  options.axes = [timeAxis(), axisOf({ size: 48, space: 36 })];
-  const line = (label, name, extra) => ({ label, stroke: colour(name), width: 2, points: { show: false }, ...extra });
-  options.series = [
-    {},
-    line('offered', '--offered', { dash: [2, 3], width: 1.5 }),
-    line('allowed', '--allowed', { fill: colour('--allowed-fill') }),
-    line('denied', '--denied', { dash: [6, 3] }),
-    line('limit', '--limit', { width: 1 }),
-  ];
-  return options;
-}
-
-export function rateData(series, limitPerSecond) {
-  const offered = series.a.map((allowed, at) => (allowed === null ? null : allowed + (series.d[at] ?? 0)));
-  const limit = series.t.map(() => limitPerSecond);
-  return [series.t, offered, series.a, series.d, limit];
-}
-
 // A chart that can be walked with the arrow keys; onCursor gets the index under the cursor, or null.
-export function Chart({ options, data, name, label, syncName, onCursor }) {
+export function Chart({ options, data, name, label, syncName, onCursor, height = HEIGHT }) {
   const holder = useRef(null);
   const plot = useRef(null);
   const latest = useRef(data);
@@ -113,7 +44,7 @@ export function Chart({ options, data, name, label, syncName, onCursor }) {
     scheme.addEventListener('change', make);
     window.addEventListener('themechange', make);
     const sizes = new ResizeObserver(([entry]) => {
-      plot.current.setSize({ width: Math.max(200, entry.contentRect.width), height: HEIGHT });
+      plot.current.setSize({ width: Math.max(200, entry.contentRect.width), height });
     });
     sizes.observe(holder.current);
     return () => {
@@ -140,5 +71,5 @@ export function Chart({ options, data, name, label, syncName, onCursor }) {
     plot.current.setCursor({ left: plot.current.valToPos(data[0][at], 'x'), top: 10 });
   };
 
-  return html`<div class="chart" ref=${holder} tabindex="0" role="img" aria-label=${label} onKeyDown=${walk}></div>`;
+  return html`<div class="chart" style=${`min-height: ${height}px`} ref=${holder} tabindex="0" role="img" aria-label=${label} onKeyDown=${walk}></div>`;
 }

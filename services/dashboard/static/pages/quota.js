@@ -1,145 +1,256 @@
-// Global limits: shares of the regions, and what is asked, allowed and denied.
+// One limit over time: what was asked, allowed and denied, who held how much of it, and which keys were busiest. The
+// address says all of it: rule, key, range, and where it ends unless it goes on.
 
 import { html, useEffect, useMemo, useState } from '../vendor/htm-preact-standalone.module.js';
-import { Chart, rateData, rateOptions, regionColour, shareData, shareOptions } from '../charts.js';
-import { seriesName } from '../feed.js';
-import { clock, isHashed, keyName, known, number, percent, rate } from '../format.js';
+import { Chart, regionColour } from '../charts.js';
+import { Card, RegionName, Segments } from '../components.js';
+import { clock, isHashed, keyName, known, number, percent, rate, NOT_KNOWN } from '../format.js';
+import { hrefOf } from '../router.js';
+import { pathOf, usePast } from '../past.js';
+import {
+  deniedData, deniedOptions, meanColumns, placeAt, rateColumns, rateData, rateOptions, shareData, shareOptions, stepColumns,
+} from '../past_charts.js';
 
-const OPEN_AT_FIRST = 4; // rules with charts at once; more would keep a small machine busy
-const SHOWN_MOST = 40;
-const SPANS = [[60, '1 min'], [180, '3 min'], [300, '5 min']];
+const RANGES = [['5m', '5 min', 300], ['15m', '15 min', 900], ['1h', '1 h', 3600], ['6h', '6 h', 21_600], ['24h', '24 h', 86_400], ['7d', '7 days', 604_800]];
+const TOGETHER = '*';
+const KEYS_EVERY_MS = 5000;
+const STEPS_LISTED = 12;
+const MOST_LISTED = 300;
 
 export default function Quota({ feed, route }) {
-  const [span, setSpan] = useState(180);
+  const { query } = route;
   if (!feed.status) return html`<h1>Quota</h1><p class="empty" role="status">Waiting for the first data…</p>`;
-  const wanted = (rule) => !route.query.rule || rule.name === route.query.rule;
-  const globals = feed.rules.filter((rule) => rule.scope === 'global' && wanted(rule));
-  const locals = feed.rules.filter((rule) => rule.scope !== 'global' && wanted(rule));
-  return html`
-    <div class="page-head"><h1>Quota</h1><${Spans} span=${span} setSpan=${setSpan} /></div>
-    ${route.query.rule && html`<p><a href="#/quota">All limits</a></p>`}
-    ${globals.length + locals.length === 0 && html`<${NoGlobals} />`}
-    ${globals.slice(0, SHOWN_MOST).map((rule, index) => html`<${GlobalRule} key=${rule.name} rule=${rule} feed=${feed} span=${span}
-      openAtFirst=${index < OPEN_AT_FIRST} />`)}
-    ${globals.length > SHOWN_MOST && html`<p class="empty">${globals.length - SHOWN_MOST} more: pick one on the overview.</p>`}
-    ${locals.length > 0 && html`<${LocalRules} rules=${locals.slice(0, SHOWN_MOST)} feed=${feed} />`}`;
+  const rules = [...feed.rules].sort((a, b) => (a.scope === b.scope ? 0 : a.scope === 'global' ? -1 : 1));
+  const rule = rules.find((one) => one.name === query.rule) ?? (query.rule ? null : rules[0]);
+  if (feed.rules.length === 0) return html`<h1>Quota</h1><${NoRules} />`;
+  if (!rule) {
+    return html`<h1>Quota</h1><p class="empty">There is no rule <code>${query.rule}</code> now.
+      ${' '}<a href=${hrefOf('quota')}>The first one</a></p>`;
+  }
+  return html`<${OfRule} key=${rule.name} rule=${rule} rules=${rules} feed=${feed} route=${route} />`;
 }
 
-function Spans({ span, setSpan }) {
-  return html`<div class="spans" role="group" aria-label="time shown">${SPANS.map(
-    ([seconds, name]) => html`<button type="button" aria-pressed=${span === seconds}
-      onClick=${() => setSpan(seconds)}>${name}</button>`,
-  )}</div>`;
-}
-
-function NoGlobals() {
-  return html`<div class="card empty"><p>No rule of global scope is in force yet. For example:</p>
+function NoRules() {
+  return html`<div class="card empty"><p>No rule is in force yet. For example:</p>
     <pre>curl -X PUT localhost:CONTROL_PORT/rules/orders-free -H 'content-type: application/json' \\
   -d '{"match": {"resource": "POST /orders"}, "capacity": 20, "refill_per_second": 10, "scope": "global"}'</pre></div>`;
 }
 
-const EMPTY = { t: [], a: [], d: [], s: {} };
+function useSpan(query) {
+  const found = RANGES.find(([name]) => name === query.range) ?? RANGES[1];
+  const toMs = /^\d{1,15}$/.test(query.to ?? '') ? Number(query.to) : null;
+  return { range: found[0], ms: found[2] * 1000, toMs };
+}
 
-function GlobalRule({ rule, feed, span, openAtFirst }) {
-  const [open, setOpen] = useState(openAtFirst);
-  const [picked, setPicked] = useState('');
+function OfRule({ rule, rules, feed, route }) {
+  const { query, set } = route;
+  const span = useSpan(query);
+  const [domain, id] = [rule.domain, rule.id];
+  const isGlobal = rule.scope === 'global';
+  const endMs = () => span.toMs ?? Date.now();
+  const live = span.toMs === null;
+  const everyMs = live ? Math.min(10_000, Math.max(2000, span.ms / 300)) : 0;
+  const bounds = () => ({ from: endMs() - span.ms, to: span.toMs });
+  const view = `${rule.name} ${span.range} ${span.toMs}`;
+  const busiest = usePast(() => (isGlobal ? pathOf('keys', { domain, rule: id, ...bounds(), limit: 20 }) : null), view, live ? KEYS_EVERY_MS : 0);
+  const rows = busiest.data?.keys ?? [];
+  const first = rows[0]?.key ?? feed.points[rule.name]?.keys?.[0]?.[0] ?? null;
+  const key = query.key === TOGETHER || !isGlobal ? null : query.key || first;
+  const series = usePast(() => pathOf('series', { domain, rule: id, key, ...bounds() }), `${view} ${key}`, everyMs);
+  const steps = usePast(() => (key && isGlobal ? pathOf('shares/steps', { key, ...bounds() }) : null), `${view} ${key} steps`, everyMs);
   const [cursor, setCursor] = useState(null);
-  const entry = feed.points[rule.name] ?? { total: { a: null, d: null }, keys: [] };
-  const keys = entry.keys.map(([key]) => key);
-  const key = picked || keys[0] || null;
-  useEffect(() => {
-    if (key !== null) feed.want(rule.name, key);
-  }, [key, feed.hello]);
-  const series = (key !== null && feed.series.get(seriesName(rule.name, key))) || EMPTY;
-  const point = entry.keys.find(([name]) => name === key)?.[1];
-  const now = feed.status.now_ms;
+  useEffect(() => setCursor(null), [view, key]);
+  const problem = series.problem ?? steps.problem ?? busiest.problem;
+  const limit = key !== null || !isGlobal ? rule.rate_per_s ?? rule.even_per_s ?? null : null;
   const { regions } = feed;
-  const shares = useMemo(() => shareData(series, regions), [series, now, regions.join()]);
-  const rates = useMemo(() => rateData(series, rule.rate_per_s), [series, now]);
-  const identity = `${rule.name} ${key} ${span} ${regions.join()} ${rule.version}`;
-  return html`<article class="card rule" aria-labelledby=${`rule-${rule.name}`}>
-    <header>
-      <h2 id=${`rule-${rule.name}`}>${rule.id}${rule.domain !== 'default' && html` <small>in ${rule.domain}</small>`}</h2>
-      <p class="limit">${rule.limit}${rule.distribution === 'static' && ' · split by the bases alone'}</p>
-      ${rule.description && html`<p class="quiet">${rule.description}</p>`}
-      <dl class="facts">
-        <div><dt>allowed</dt><dd>${rate(entry.total.a)}</dd></div>
-        <div><dt>denied</dt><dd>${rate(entry.total.d)}</dd></div>
-        <div><dt>offered</dt><dd>${rate(known(entry.total.a) ? entry.total.a + (entry.total.d ?? 0) : null)}</dd></div>
-      </dl>
-    </header>
-    ${!open && html`<button type="button" class="more" onClick=${() => setOpen(true)}>Show charts</button>`}
-    ${open && (key === null
-      ? html`<p class="empty">No key of this rule has been used lately. Unused keys rest at their bases:
-          ${' '}${regions.map((region) => `${region} ${percent(rule.bases[region])}`).join(', ')}.</p>`
-      : html`
-    <label class="pick">Key
-      <select value=${picked} onChange=${(event) => setPicked(event.target.value)}>
-        <option value="">busiest now: ${keyName(keys[0] ?? key)}</option>
-        ${[...new Set([...keys, ...(picked ? [picked] : [])])].map(
-          (name) => html`<option value=${name}>${keyName(name)}</option>`,
-        )}
-      </select>
-      ${[key, ...keys].some(isHashed) && html` <small class="quiet">#… is a hashed key: so the rule wants it
-        (hash_key), or it is too long to be kept as it is</small>`}</label>
-    <div class="pair">
-      <figure><figcaption>Shares of the regions</figcaption>
-        <${Chart} name=${`s ${identity}`} options=${(width) => shareOptions(width, regions, span)} data=${shares}
-          syncName=${rule.name} onCursor=${setCursor}
-          label=${`Shares of ${rule.id} over time: ${regions.map((r) => `${r} ${percent(point?.s[r])}`).join(', ')}`} />
-        <${ShareTable} rule=${rule} regions=${regions} series=${series} point=${point} cursor=${cursor} />
-      </figure>
-      <figure><figcaption>Requests of this key, cost per second</figcaption>
-        <${Chart} name=${`r ${identity}`} options=${(width) => rateOptions(width, rule.rate_per_s, span)} data=${rates}
-          syncName=${rule.name} onCursor=${setCursor}
-          label=${`Rates of ${rule.id}: allowed ${rate(point?.a)}, denied ${rate(point?.d)}`} />
-        <${RateTable} rule=${rule} series=${series} point=${point} cursor=${cursor} />
-      </figure>
-    </div>`)}
-  </article>`;
+  const pick = (changes) => set(changes, { push: true });
+  return html`
+    <div class="page-head"><h1>Quota</h1><div class="actions">
+      <${Segments} label="time shown" options=${RANGES.map(([value, name]) => [value, name])} value=${span.range} onPick=${(range) => pick({ range })} />
+      <${Ends} span=${span} set=${set} /></div></div>
+    <div class="fields">
+      <label class="field"><span>Rule</span><select value=${rule.name} onChange=${(event) => pick({ rule: event.target.value, key: null })}>
+        ${rules.map((one) => html`<option key=${one.name} value=${one.name}>${one.domain === 'default' ? one.id : one.name}${one.scope === 'global' ? '' : ' (in each region)'}</option>`)}
+      </select></label>
+      ${isGlobal && html`<label class="field"><span>Key</span><select value=${query.key ?? ''} onChange=${(event) => pick({ key: event.target.value || null })}>
+        <option value="">busiest: ${first ? keyName(first) : NOT_KNOWN}</option>
+        <option value=${TOGETHER}>all keys together</option>
+        ${[...new Set([...rows.map((row) => row.key), ...(key ? [key] : [])])].map((one) => html`<option key=${one} value=${one}>${keyName(one)}</option>`)}
+      </select></label>`}
+    </div>
+    <p class="limit">${rule.limit}${isGlobal && rule.distribution === 'static' && ' · split by the bases alone'}
+      ${rule.description && html`<span class="quiet"> · ${rule.description}</span>`}</p>
+    ${problem && html`<p class="sentence warn" role="status"><b aria-hidden="true">!</b> <span>Not read anew: ${problem}</span></p>`}
+    <${Numbers} rule=${rule} series=${series.data} steps=${steps.data} limit=${limit} regions=${regions} keyShown=${key} feed=${feed} />
+    ${series.data === null && !problem && html`<p class="empty" role="status">Reading…</p>`}
+    ${series.data && html`<${Rates} series=${series.data} regions=${regions} limit=${limit} span=${span} cursor=${cursor} setCursor=${setCursor} rule=${rule} keyShown=${key} />`}
+    ${isGlobal && series.data && html`<${Shares} series=${series.data} steps=${steps.data} regions=${regions} span=${span} cursor=${cursor}
+      setCursor=${setCursor} rule=${rule} keyShown=${key} />`}
+    <div class="columns even">
+      ${isGlobal && html`<${Keys} rows=${rows} shown=${key} pick=${pick} span=${span} />`}
+      ${isGlobal && key && steps.data && html`<${Steps} told=${steps.data} regions=${regions} />`}
+    </div>`;
 }
 
-function ShareTable({ rule, regions, series, point, cursor }) {
-  const at = cursor !== null && cursor < series.t.length ? cursor : null;
-  const shareOf = (region) => (at === null ? point?.s[region] : series.s[region]?.[at]);
-  const all = regions.map(shareOf).filter(known);
-  const total = all.length > 0 ? all.reduce((sum, share) => sum + share, 0) : null;
-  return html`<table><thead><tr>
-      <th scope="col">${at === null ? 'now' : clock(series.t[at] * 1000)}</th><th scope="col">share</th>
-      <th scope="col">base</th><th scope="col" title="–: at ease, so it tells nobody">wants</th><th scope="col">allowed</th><th scope="col">denied</th>
-    </tr></thead><tbody>${regions.map(
-      (region, index) => html`<tr key=${region}>
-        <th scope="row"><span class="swatch" aria-hidden="true" style=${`--own: ${regionColour(index)}`}></span>${region}</th>
-        <td class="strong">${percent(shareOf(region))}</td><td>${percent(rule.bases[region])}</td>
-        <td>${at === null ? percent(point?.w[region] || null) : ''}</td>
-        <td>${at === null ? rate(point?.r[region]?.[0]) : ''}</td>
-        <td>${at === null ? rate(point?.r[region]?.[1]) : ''}</td></tr>`,
-    )}</tbody><tfoot><tr><th scope="row">together</th><td class=${total > 10_000 ? 'strong bad' : 'strong'}>${percent(total)}</td>
-      <td colspan="4" class="quiet">never above 100 %</td></tr></tfoot></table>`;
+// Live, or ending at a moment that the address names.
+function Ends({ span, set }) {
+  const half = span.ms / 2;
+  const to = (toMs) => set({ to: toMs === null || toMs >= Date.now() - 1000 ? null : String(Math.round(toMs / 1000) * 1000) });
+  const endMs = span.toMs ?? Date.now();
+  return html`<div class="segments" role="group" aria-label="where it ends">
+    <button type="button" onClick=${() => to(endMs - half)} title="earlier" aria-label="earlier">◀</button>
+    <button type="button" aria-pressed=${span.toMs === null} onClick=${() => to(null)}>live</button>
+    <button type="button" aria-pressed=${span.toMs !== null} onClick=${() => to(span.toMs ?? Date.now() - 2000)} title="Stand still: the address then reproduces this view">${span.toMs === null ? 'hold' : `until ${moment(span.toMs)}`}</button>
+    <button type="button" onClick=${() => to(endMs + half)} disabled=${span.toMs === null} title="later" aria-label="later">▶</button></div>`;
 }
 
-function RateTable({ rule, series, point, cursor }) {
-  const at = cursor !== null && cursor < series.t.length ? cursor : null;
-  const allowed = at === null ? point?.a : series.a[at];
-  const denied = at === null ? point?.d : series.d[at];
+function moment(ms) {
+  const date = new Date(ms);
+  const today = date.toDateString() === new Date().toDateString();
+  return today ? clock(ms) : `${date.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' })} ${clock(ms)}`;
+}
+
+const lastKnown = (column) => column.findLast(known) ?? null;
+const sum = (values) => (values.some(known) ? values.filter(known).reduce((a, b) => a + b, 0) : null);
+
+function Numbers({ rule, series, steps, limit, regions, keyShown, feed }) {
+  const columns = useMemo(() => (series ? rateColumns(series, regions) : null), [series, regions.join()]);
+  const allowed = columns && sum(columns.allowed.map(lastKnown));
+  const denied = columns && sum(columns.denied.map(lastKnown));
   const offered = known(allowed) ? allowed + (denied ?? 0) : null;
-  const rows = [
-    ['offered', 'offered', offered], ['allowed', 'allowed', allowed], ['denied', 'denied', denied],
-    ...(known(rule.rate_per_s) ? [['limit', 'limit', rule.rate_per_s]] : []),
-  ];
-  return html`<table class="narrow"><thead><tr><th scope="col">${at === null ? 'now' : clock(series.t[at] * 1000)}</th>
-    <th scope="col">per second</th></tr></thead><tbody>${rows.map(
-      ([name, kind, value]) => html`<tr><th scope="row"><span class=${`line ${kind}`} aria-hidden="true"></span>${name}</th>
-        <td class="strong">${number(value)}</td></tr>`,
-    )}</tbody></table>`;
+  const point = feed.points[rule.name]?.keys?.find(([key]) => key === keyShown)?.[1];
+  const held = steps ? stepColumns(steps, regions) : null;
+  const together = held ? sum([...held.own, ...held.loan].map((column) => column.at(-1))) : null;
+  const headroom = known(limit) && known(allowed) ? Math.max(0, limit - allowed) : null;
+  const totals = series ? regions.map((region) => series.totals[region] ?? { allowed: 0, denied: 0 }) : [];
+  const all = (name) => (series ? totals.reduce((most, one) => most + one[name], 0) : null);
+  return html`<dl class="figures quota-figures">
+    <${Figure} name="limit" value=${known(limit) ? rate(limit) : NOT_KNOWN} note=${keyShown === null && rule.scope === 'global' ? 'each key has its own' : 'in the long run'} />
+    <${Figure} name="offered" value=${rate(offered)} note=${`${number(all('allowed') === null ? null : all('allowed') + all('denied'))} in this time`} />
+    <${Figure} name="allowed" value=${rate(allowed)} note=${`${number(all('allowed'))} in this time`} />
+    <${Figure} name="denied" value=${rate(denied)} note=${`${number(all('denied'))} in this time`} />
+    <${Figure} name="headroom" value=${rate(headroom)} note=${known(headroom) && limit > 0 ? `${percent((headroom / limit) * 10_000)} of the limit` : 'below the limit'} />
+    ${rule.scope === 'global' && html`<${Figure} name="shares together" value=${known(together) ? `${together.toFixed(1)} %` : percent(point ? sum(regions.map((region) => point.s[region])) : null)} note="never above 100 %" />`}
+  </dl>`;
 }
 
-function LocalRules({ rules, feed }) {
-  return html`<section aria-labelledby="local-title"><h2 id="local-title">Limits inside each region</h2>
-    <div class="card scroll"><table><thead><tr><th scope="col">rule</th><th scope="col">limit in each region</th>
-      <th scope="col">allowed</th><th scope="col">denied</th></tr></thead><tbody>${rules.map((rule) => {
-        const total = feed.points[rule.name]?.total;
-        return html`<tr key=${rule.name}><th scope="row">${rule.id}</th><td class="text">${rule.limit}</td>
-          <td>${rate(total?.a)}</td><td>${rate(total?.d)}</td></tr>`;
-      })}</tbody></table></div></section>`;
+const Figure = ({ name, value, note }) => html`<div class="figure"><dt>${name}</dt><dd>${value}</dd><dd class="note">${note}</dd></div>`;
+
+// Bounds of a chart, in one object that it reads at every drawing.
+function useBounds(span, fromMs, toMs) {
+  const [bounds] = useState({});
+  bounds.s = span.ms / 1000;
+  bounds.to = toMs / 1000;
+  bounds.from = fromMs / 1000;
+  return bounds;
+}
+
+const onCursorOf = (columns, setCursor) => (place) => setCursor(place === null || columns.current === null ? null : columns.current.t[place] ?? null);
+
+function Rates({ series, regions, limit, span, cursor, setCursor, rule, keyShown }) {
+  const columns = useMemo(() => rateColumns(series, regions), [series, regions.join()]);
+  const bounds = useBounds(span, series.to_ms - span.ms, series.to_ms);
+  const data = useMemo(() => rateData(columns, limit), [columns, limit]);
+  const denied = useMemo(() => deniedData(columns), [columns]);
+  const [held] = useState({ current: null });
+  held.current = columns;
+  const onCursor = onCursorOf(held, setCursor);
+  const at = cursor === null ? columns.t.length - 1 : placeAt(columns.t, cursor) ?? 0;
+  const name = `${rule.name} ${keyShown} ${span.range} ${regions.join()} ${limit}`;
+  const when = cursor === null ? 'last' : clock(columns.t[at] * 1000);
+  const allowed = sum(columns.allowed.map((column) => column[at]));
+  const refused = sum(columns.denied.map((column) => column[at]));
+  const label = `${rule.id}: allowed ${rate(allowed)}, denied ${rate(refused)}${known(limit) ? `, limit ${rate(limit)}` : ''}`;
+  return html`<section class="card rule" aria-label="Rates"><div class="pair wide-left">
+    <figure><figcaption>Allowed by region, cost per second; dotted: offered${known(limit) ? '; line: the limit' : ''}</figcaption>
+      <${Chart} name=${`r ${name}`} height=${230} options=${(width) => rateOptions(width, 230, regions, limit, bounds)} data=${data} syncName="quota" onCursor=${onCursor} label=${label} />
+      <p class="hidden">Denied, by region:</p><figcaption>Denied by region, cost per second</figcaption>
+      <${Chart} name=${`d ${name}`} height=${110} options=${(width) => deniedOptions(width, 110, regions, bounds)} data=${denied} syncName="quota" onCursor=${onCursor} label=${`Denied ${rate(refused)}`} />
+    </figure>
+    <div class="scroll"><table><thead><tr><th scope="col">${when}</th><th scope="col">allowed</th><th scope="col">denied</th><th scope="col">in this time</th></tr></thead>
+      <tbody>${regions.map((region, index) => html`<tr key=${region}><th scope="row"><${RegionName} name=${region} index=${index} /></th>
+        <td class="strong">${rate(columns.allowed[index][at])}</td><td>${rate(columns.denied[index][at])}</td>
+        <td>${number(series.totals[region]?.allowed ?? null)}<span class="under">${number(series.totals[region]?.denied ?? null)} denied</span></td></tr>`)}</tbody>
+      <tfoot><tr><th scope="row">together</th><td class="strong">${rate(allowed)}</td><td>${rate(refused)}</td>
+        <td>${number(regions.reduce((all, region) => all + (series.totals[region]?.allowed ?? 0), 0))}</td></tr></tfoot></table></div>
+  </div></section>`;
+}
+
+const SESSIONS = { over: 'its session is over: at most its base', gone: 'destroyed', unknown: 'not known yet' };
+
+function Shares({ series, steps, regions, span, cursor, setCursor, rule, keyShown }) {
+  // More steps than an answer holds begin later than was asked for.
+  const exact = keyShown !== null && steps !== null && steps.since_ms !== null && steps.to_ms - steps.from_ms > span.ms - 5000;
+  const columns = useMemo(() => (exact ? stepColumns(steps, regions) : meanColumns(series, regions)), [exact, steps, series, regions.join()]);
+  const toMs = exact ? steps.to_ms : series.to_ms;
+  const bounds = useBounds(span, toMs - span.ms, toMs);
+  const data = useMemo(() => shareData(columns), [columns]);
+  const [held] = useState({ current: null });
+  held.current = columns;
+  const at = cursor === null ? columns.t.length - 1 : placeAt(columns.t, cursor) ?? 0;
+  const units = (index) => {
+    const [own, loan] = [columns.own[index][at], columns.loan[index][at]];
+    return known(own) ? (own + (loan ?? 0)) * 100 : null;
+  };
+  const together = sum(regions.map((_, index) => units(index)));
+  const when = cursor === null ? 'last' : clock(columns.t[at] * 1000);
+  const name = `s ${rule.name} ${keyShown} ${span.range} ${regions.join()} ${exact}`;
+  const label = `Shares of ${rule.id}: ${regions.map((region, index) => `${region} ${percent(units(index))}`).join(', ')}`;
+  return html`<section class="card rule" aria-label="Shares"><div class="pair wide-left">
+    <figure><figcaption>Shares of the limit${exact ? ', each hand-over as the log has it' : ', on average over keys and time'}; striped: on loan, above the region's base</figcaption>
+      <${Chart} name=${name} height=${230} options=${(width) => shareOptions(width, 230, regions, bounds, exact)} data=${data} syncName="quota" onCursor=${onCursorOf(held, setCursor)} label=${label} />
+    </figure>
+    <div class="scroll"><table class="shares"><thead><tr><th scope="col">${when}</th><th scope="col">share</th><th scope="col">base</th><th scope="col">lent</th><th scope="col">on loan</th></tr></thead>
+      <tbody>${regions.map((region, index) => {
+        const [share, rest] = [units(index), rule.bases[region] ?? null];
+        const session = columns.sessions[index][at];
+        return html`<tr key=${region}><th scope="row"><${RegionName} name=${region} index=${index} />
+            ${SESSIONS[session] && html`<span class="under">${SESSIONS[session]}</span>`}</th>
+          <td class="strong">${percent(share)}</td><td>${percent(rest)}</td>
+          <td>${known(share) && share < rest ? percent(rest - share) : NOT_KNOWN}</td>
+          <td>${columns.loan[index][at] > 0 ? html`<span class="striped" style=${`--own: ${regionColour(index)}`} aria-hidden="true"></span>${percent(columns.loan[index][at] * 100)}` : NOT_KNOWN}</td></tr>`;
+      })}</tbody>
+      <tfoot><tr><th scope="row">together</th><td class=${together > 10_000 ? 'strong bad' : 'strong'}>${percent(together)}</td>
+        <td colspan="3" class="quiet">never above 100 %</td></tr></tfoot></table></div>
+  </div></section>`;
+}
+
+function Keys({ rows, shown, pick, span }) {
+  const whole = rows.reduce((all, row) => all + row.allowed + row.denied, 0);
+  return html`<${Card} title="Busiest keys" id="busiest">
+    ${rows.length === 0 && html`<p class="empty">No key was used in this time.</p>`}
+    ${rows.length > 0 && html`<div class="scroll"><table class="keys"><thead><tr><th scope="col">key</th><th scope="col">per second</th><th scope="col">allowed</th><th scope="col">denied</th><th scope="col">of these</th></tr></thead>
+      <tbody>${rows.map((row) => html`<tr key=${row.key} class=${row.key === shown ? 'picked' : ''}>
+        <th scope="row"><a href="#" onClick=${(event) => { event.preventDefault(); pick({ key: row.key }); }}>${keyName(row.key)}</a></th>
+        <td>${rate(((row.allowed + row.denied) * 1000) / span.ms)}</td><td class="strong">${number(row.allowed)}</td><td>${number(row.denied)}</td>
+        <td>${percent(whole > 0 ? ((row.allowed + row.denied) / whole) * 10_000 : null)}</td></tr>`)}</tbody></table></div>`}
+    ${rows.some((row) => isHashed(row.key)) && html`<p class="quiet">#… is a hashed key: so the rule wants it (hash_key), or it is too long to be kept as it is.</p>`}<//>`;
+}
+
+const KINDS = { grow: 'given more', keep: 'taken back', welcome: 'new session', renewed: 'session again', over: 'session over', snapshot: 'lowered itself', gone: 'destroyed', leader: 'new leader' };
+
+function Steps({ told, regions }) {
+  const [most, setMost] = useState(STEPS_LISTED);
+  const steps = useMemo(() => withBefore(told), [told]);
+  const shown = steps.slice(0, Math.min(most, MOST_LISTED));
+  return html`<${Card} title="Hand-overs" id="handovers" aside=${html`<span class="quiet">${number(steps.length)} in this time</span>`}>
+    ${steps.length === 0 && html`<p class="empty">No share of this key moved in this time.</p>`}
+    ${shown.length > 0 && html`<div class="scroll"><table class="handovers"><thead><tr><th scope="col">when</th><th scope="col" class="text">region</th><th scope="col">share</th><th scope="col" class="text">by</th><th scope="col">record</th></tr></thead>
+      <tbody>${shown.map((step) => html`<tr key=${`${step.offset} ${step.n} ${step.region} ${step.kind}`}><td>${clock(step.at_ms)}.${String(step.at_ms % 1000).padStart(3, '0')}</td>
+        <td class="text">${step.region ? html`<${RegionName} name=${step.region} index=${regions.indexOf(step.region)} />` : ''}</td>
+        <td>${step.key === '' ? '' : html`${percent(step.before)} → <b>${percent(step.after)}</b>`}</td>
+        <td class="text">${KINDS[step.kind] ?? step.kind}</td><td class="quiet">${step.epoch}·${step.n || NOT_KNOWN}</td></tr>`)}</tbody></table></div>`}
+    ${steps.length > shown.length && most < MOST_LISTED && html`<button type="button" class="more" onClick=${() => setMost(most * 5)}>Show more</button>`}<//>`;
+}
+
+// Each step with what the region had before it; the newest first.
+function withBefore(told) {
+  const now = Object.fromEntries(Object.entries(told.begin).map(([region, one]) => [region, one.units]));
+  return told.steps.map((step) => {
+    if (step.key === '') return step;
+    const after = step.units ?? told.bases[step.region] ?? null;
+    const before = now[step.region] ?? null;
+    now[step.region] = after;
+    return { ...step, before, after };
+  }).reverse();
 }
