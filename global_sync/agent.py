@@ -24,6 +24,7 @@ import structlog
 
 from global_sync import codec
 from global_sync.allocation.demand import DemandEstimator
+from global_sync.allocation.window_demand import WindowDemand
 from global_sync.loops import end, keep_running, wait
 from global_sync.node_usage import NodeUsage
 from global_sync.protocol.messages import Kind, LeaseRecord
@@ -57,6 +58,8 @@ GIVES_BELOW = 0.9
 FEW_KEYS = 500
 """Demand for no more keys than these is collected twice as often: a jump of it is then known sooner."""
 USAGE_INTERVAL_S = 1.0
+WINDOWS_INTERVAL_S = 0.04
+WINDOWS_GAP_S = 0.01
 LOCK_TTL_MS = 3_000
 LEASES_PER_WRITE = 500
 REPORT_GAP_S = 0.004
@@ -116,6 +119,7 @@ class Agent:
         self.side = RegionSide(region, self.agent_id, times)
         self.rules = RegionRules(state_dir / "rules.json" if state_dir is not None else None)
         self.demand = DemandEstimator(self.rules.refill_of, self.side.held)
+        self.windows = WindowDemand()
         self.usage = NodeUsage(forget_after_us=2 * times.consent_us)
         self.subjects = (
             SubjectDelivery(store, transport, lambda: self.active) if isinstance(store, SubjectStore) else None
@@ -135,6 +139,7 @@ class Agent:
         self._log_from: Start = "earliest"
         self._report_wake = asyncio.Event()
         self._listing_wake = asyncio.Event()
+        self._windows_wake = asyncio.Event()
         self._reports_under_way: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -147,6 +152,7 @@ class Agent:
             self._rules_loop,
             self._listing_loop,
             self._collect_loop,
+            self._windows_loop,
             self._report_loop,
             self._usage_loop,
             *([self._subjects_loop] if self.subjects is not None else []),
@@ -214,6 +220,7 @@ class Agent:
                     self.log_read_at_us = self._now_us()
                     self._wake_writers()
                     self._listing_wake.set()
+                    self._windows_wake.set()
         except RecordsMissed:
             self._begin_anew()
         finally:
@@ -447,6 +454,40 @@ class Agent:
     def _not_reached(self, point: str, cause: str) -> None:
         if point in self.points:
             self.points[point].reached, self.points[point].last_error = False, cause
+
+    # ---- windows in escrow
+
+    async def _windows_loop(self) -> None:
+        """Tell the points what was granted, hear which windows are being used up, and ask for more of them."""
+        while True:
+            self._windows_wake.clear()
+            if self.active and self.rules.has_escrow:
+                await asyncio.gather(*(self._tell_windows(point) for point in list(self.points)))
+                for key, ask in self.windows.asks(self._now_us(), self.side.escrow.held).items():
+                    self.side.ask(key, ask)
+                if self.side.news:
+                    self._report_wake.set()
+            await asyncio.sleep(WINDOWS_GAP_S)
+            await wait(self._windows_wake, WINDOWS_INTERVAL_S)
+
+    async def _tell_windows(self, point: str) -> None:
+        escrow = self.side.escrow
+        news = escrow.to_tell(point, self.side.base_version, self.side.bases_since)
+        try:
+            reply = await self._store.windows(point, news)
+        except StoreUnavailable as error:
+            self._not_reached(point, error.cause)
+            return
+        except Exception:
+            # For example what a point of an older version answers: it has no windows in escrow.
+            log.debug("a point takes no windows", point=point, exc_info=True)
+            return
+        if escrow is self.side.escrow:
+            escrow.was_told(point, reply.instance, news)
+            escrow.forget_ended(reply.time_us // 1000)
+        now_us = self._now_us()
+        for use in reply.uses:
+            self.windows.take(use, reply.time_us // 1000, now_us)
 
     # ---- reports and usage
 

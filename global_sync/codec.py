@@ -25,6 +25,8 @@ from global_sync.protocol.messages import (
     Report,
     Snapshot,
     Welcome,
+    WindowAsk,
+    WindowGrant,
 )
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import SHARE_UNITS
@@ -41,9 +43,11 @@ _TAGS: dict[str, type[Any]] = {
     "config": Config,
     "done": Done,
     "gone": Gone,
+    "window": WindowGrant,
     "snapshot": Snapshot,
+    "snapshot of windows": Snapshot,
 }
-_TAG_OF = {kind: tag for tag, kind in _TAGS.items()}
+_TAG_OF = {kind: tag for tag, kind in reversed(_TAGS.items())}
 _U64 = 2**64
 
 
@@ -79,17 +83,28 @@ def kind_of(record: Record) -> str:
 
 def encode_records(records: Sequence[Record]) -> bytes:
     """One message that carries ``records``, to be applied in order."""
-    return _encoder.encode({"v": VERSION, "records": [[_TAG_OF[type(one)], one] for one in records]})
+    return _encoder.encode({"v": VERSION, "records": [[_tag_of(one), one] for one in records]})
+
+
+def _tag_of(record: Record) -> str:
+    """A process that knows nothing of windows must not take a snapshot for whole that has some."""
+    if isinstance(record, Snapshot) and record.windows:
+        return "snapshot of windows"
+    return _TAG_OF[type(record)]
 
 
 def encode_batches(records: Iterable[Record], max_bytes: int = BYTES_MOST) -> list[bytes]:
-    """The same in as many messages as it takes to keep each below ``max_bytes`` (one record at least each)."""
+    """The same in as many messages as it takes to keep each below ``max_bytes`` (one record at least each).
+
+    Grants of windows go by themselves: a process that does not know them refuses the message that has one.
+    """
     batches: list[bytes] = []
     batch: list[Record] = []
     size = 0
     for record in records:
         one = len(_encoder.encode(record)) + 20
-        if batch and size + one > max_bytes:
+        apart = bool(batch) and isinstance(batch[-1], WindowGrant) is not isinstance(record, WindowGrant)
+        if batch and (apart or size + one > max_bytes):
             batches.append(encode_records(batch))
             batch, size = [], 0
         batch.append(record)
@@ -125,7 +140,15 @@ def decode_report(data: bytes) -> Report:
         _check_share("settled", hold)
     if any(want.want < 0 or want.peak < 0 for want in report.wants.values()):
         raise MalformedRecord("a want is below 0")
+    for ask in report.asks.values():
+        _check_ask(ask)
     return report
+
+
+def _check_ask(ask: WindowAsk) -> None:
+    _check_counters("ask", ask.window, ask.end_ms, ask.held, ask.least)
+    if not 0 <= ask.wanted <= SHARE_UNITS:
+        raise MalformedRecord(f"ask: {ask.wanted} is not in 0 to 10,000")
 
 
 def _check_version(data: bytes) -> None:
@@ -165,7 +188,10 @@ def _check(record: Record) -> None:
         _check_counters("config", record.version)
         _check_bases(record.bases)
     elif isinstance(record, Done):
-        _check_counters("done", record.version)
+        _check_counters("done", record.version, *record.since.values())
+    elif isinstance(record, WindowGrant):
+        _check_counters("window", record.n, record.window, record.end_ms)
+        _check_granted(record.total)
     elif isinstance(record, Snapshot):
         _check_snapshot(record)
 
@@ -181,6 +207,12 @@ def _check_snapshot(record: Snapshot) -> None:
             for seq, value, session in entries:
                 _check_counters("snapshot", *seq, session)
                 _check_share("snapshot", value)
+    _check_counters("snapshot", record.windows_ended_ms)
+    for windows in record.windows.values():
+        for window, end_ms, totals in windows:
+            _check_counters("snapshot", window, end_ms)
+            for total in totals.values():
+                _check_granted(total)
 
 
 def _check_counters(where: str, *numbers: int) -> None:
@@ -191,6 +223,11 @@ def _check_counters(where: str, *numbers: int) -> None:
 def _check_share(where: str, value: int) -> None:
     if value != BASE and not 0 <= value <= SHARE_UNITS:
         raise MalformedRecord(f"{where}: {value} is no share")
+
+
+def _check_granted(total: int) -> None:
+    if not 0 <= total <= SHARE_UNITS:
+        raise MalformedRecord(f"window: {total} is not in 0 to 10,000")
 
 
 def _check_bases(bases: Bases) -> None:

@@ -68,6 +68,11 @@ def boot_us() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
 
 
+def wall_ms() -> int:
+    """Since 1970.  It decides nothing but which windows are over."""
+    return time.time_ns() // 1_000_000
+
+
 class Leader:
     """A candidate coordinator.  ``rank`` orders the candidates: a higher one waits longer."""
 
@@ -78,12 +83,14 @@ class Leader:
         rank: int,
         *,
         now_us: Callable[[], int] = boot_us,
+        wall_ms: Callable[[], int] = wall_ms,
         new_id: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         self._transport = transport
         self._times = times
         self._rank = rank
         self._now_us = now_us
+        self._wall_ms = wall_ms
         self._new_id = new_id
         self.candidate = new_id(8)
         self.side = LeaderSide(self.candidate, (), times)
@@ -284,7 +291,7 @@ class Leader:
     def _lead(self) -> None:
         version, bases = self.desk.configuration()
         self._append(self.side.configure(self._now_us(), version, bases))
-        self._append(self.side.done(self._now_us()))
+        self._append(self.side.done(self._now_us(), self._wall_ms()))
         for region in self.side.gone_unread():
             self._append(self.side.gone(self._now_us(), region))
         due = self._snapshot_is_due()
@@ -294,6 +301,7 @@ class Leader:
             self._append(self.side.snapshot(self._now_us(), KEYS_PER_PART))
             return
         self._append(self.policy.step(self._now_us(), self.side))
+        self._append(self.side.grant_windows(self._now_us(), self._wall_ms()))
 
     def _snapshot_is_due(self) -> bool:
         keys = len(self.side.counts.ledger.keys)

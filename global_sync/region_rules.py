@@ -8,8 +8,9 @@ from pathlib import Path
 import structlog
 
 from global_sync.rule_states import RulesFold
+from regional_limiter.algorithms.registry import ALGORITHMS
 from regional_limiter.model.keys import identity_of, plain_identity, rule_of
-from regional_limiter.model.rule import Rate, Rule
+from regional_limiter.model.rule import Distribution, Rate, Rule, Scope
 from regional_limiter.node_files import replace_file
 from regional_limiter.rules import KnownSet, Source, encode_blob, read_blob
 
@@ -31,6 +32,8 @@ class RegionRules:
         self._overridden: dict[tuple[str, str, str], Rule] = {}
         self.version = -1
         self.refused = 0
+        self.has_escrow = False
+        """Some rule has windows in escrow."""
 
     def load(self) -> None:
         """Start from the last known sets on disk, if there are any."""
@@ -76,6 +79,7 @@ class RegionRules:
         self._rules = {
             (domain, rule.id): rule for domain, known in read.sets.items() for rule in known.rule_set.rules
         }
+        self.has_escrow = any(map(_is_in_escrow, self._rules.values()))
         self._overridden = {
             (domain, rule, plain_identity(key)): override.in_force
             for domain, known in read.sets.items()
@@ -100,3 +104,8 @@ class RegionRules:
         except ValueError:  # no bucket key
             return None
         return rule.refill if rule else None
+
+
+def _is_in_escrow(rule: Rule) -> bool:
+    is_global = rule.scope is Scope.GLOBAL and rule.distribution is Distribution.ADAPTIVE
+    return is_global and ALGORITHMS[rule.algorithm].window_of is not None

@@ -32,7 +32,13 @@ from regional_limiter.debts import Debt, Debts, RequestDebt
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.keys import rule_of, tag_of
 from regional_limiter.model.rule import OnStoreFailure, Rate, Shed
-from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS, floor_of, region_capacity
+from regional_limiter.model.share import (
+    LARGEST_EXACT_INTEGER,
+    SHARE_UNITS,
+    floor_of,
+    region_capacity,
+    window_static,
+)
 from regional_limiter.store.base import BucketCall, Sharing, TokenLease
 
 RETRY_MS = 1000
@@ -327,6 +333,8 @@ class Fallback:
             return SHARE_UNITS, ShareKind.WHOLE
         if call.sharing is Sharing.STATIC:
             return call.base, ShareKind.BASE
+        if call.refill is None:
+            return window_static(call.base), ShareKind.BASE  # which nobody else is granted
         known = self._known.get(call.key)
         if known is not None and known.fresh is None:
             known.fresh = now_us - known.answered_us <= self._gap_us

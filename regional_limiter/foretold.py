@@ -76,7 +76,7 @@ def wait_of(call: BucketCall, verdict: Verdict) -> int | None:
     if call.cost > top:
         return RETRY_FOR_LARGER_SHARE_MS
     if call.algorithm is Algorithm.FIXED_WINDOW:
-        return verdict.reset_after_ms
+        return min(RETRY_FOR_LARGER_SHARE_MS, verdict.reset_after_ms) if adaptive else verdict.reset_after_ms
     if call.refill is None:
         return None
     # It is full after reset_after_ms; what it gains beyond the cost, it gains in the last part of that.

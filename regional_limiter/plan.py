@@ -29,7 +29,7 @@ from regional_limiter.model.decision import (
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key, tag_of
 from regional_limiter.model.rule import Distribution, MeasuredCost, Mode, Priority, Rule, RuleSet, Scope
-from regional_limiter.model.share import SHARE_UNITS, left_over
+from regional_limiter.model.share import SHARE_UNITS, WINDOW_POOL, left_over, window_static
 from regional_limiter.rules import Matcher, grammar
 from regional_limiter.rules.judged import Judged, judged
 from regional_limiter.rules.normal import normalised
@@ -131,7 +131,7 @@ class Step:
                 charge_denied=rule.charge_denied,
                 sharing=self.sharing,
                 regions=domain.regions if shared else 1,
-                largest_share=domain.largest_share if adaptive else SHARE_UNITS,
+                largest_share=self._largest_share(base) if adaptive else SHARE_UNITS,
                 domain=rule.domain,
                 base_version=base_version if shared else 0,
                 base=base if shared else SHARE_UNITS,
@@ -167,12 +167,17 @@ class Step:
         """Whether the rule charges what the check says, neither more nor less."""
         return self._added == 0 and self._measured is None
 
+    def _largest_share(self, base: int) -> int:
+        if ALGORITHMS[self.rule.algorithm].window_of is not None:
+            return window_static(base) + WINDOW_POOL
+        return self._domain.largest_share
+
     def _extra(self, base: int) -> int:
         """What rounding left over of a static limit in whole units, while the bases are those of the rules."""
         domain = self._domain
         bases = domain.rule_set.bases
         settled = domain.regions == len(bases) and base == bases.get(domain.region)
-        if self.sharing is not Sharing.STATIC or ALGORITHMS[self.rule.algorithm].adaptive or not settled:
+        if self.sharing is not Sharing.STATIC or self.rule.refill is not None or not settled:
             return 0
         return left_over(self.rule.capacity, bases, domain.region)
 

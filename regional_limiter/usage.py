@@ -118,9 +118,9 @@ def is_interesting(call: BucketCall, verdict: Verdict) -> bool:
     """Whether other regions should hear of the demand for this key.
 
     Only keys that are short of something, or that already hold another share than their base: a key that keeps
-    half of what its region may have costs no message anywhere.
+    half of what its region may have costs no message anywhere.  Of windows in escrow the store itself tells.
     """
-    if call.sharing is not _ADAPTIVE or call.cost == 0:
+    if call.sharing is not _ADAPTIVE or call.cost == 0 or call.refill is None:
         return False
     if not verdict.allowed:
         return verdict.reason is Reason.LIMITED

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from global_sync.protocol.messages import Beat, Kind, LeaseRecord, Mark, Record, Seq, Snapshot, Welcome
+from global_sync.protocol.messages import Beat, Kind, LeaseRecord, Mark, Record, Seq, Snapshot, Welcome, WindowGrant
 from global_sync.protocol.snapshots import SnapshotParts
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import SHARE_UNITS
@@ -50,6 +50,7 @@ class Granted:
         self.beat_ms: int | None = None
         self._regions: dict[str, _Region] = {}
         self._parts = SnapshotParts()
+        self._windows: dict[str, tuple[int, dict[str, int]]] = {}  # key -> (end_ms, region -> total) of the newest
 
     def take(self, record: Record, heard_ms: int) -> None:
         """``heard_ms``: wall clock of the reader when the record came."""
@@ -67,8 +68,23 @@ class Granted:
             self._take_welcome(record, heard_ms)
         elif isinstance(record, LeaseRecord):
             self._take_lease(record, heard_ms)
+        elif isinstance(record, WindowGrant):
+            self._take_window(record.key, record.end_ms, {record.region: record.total})
         elif isinstance(record, Snapshot) and (whole := self._parts.add(record)) is not None:
             self._take_snapshot(whole, heard_ms)
+
+    def of_window(self, key: str, now_ms: int) -> dict[str, int]:
+        """What was granted by region of the window of ``key`` that is not over yet, on top of the static parts."""
+        end_ms, totals = self._windows.get(key, (0, {}))
+        return dict(totals) if now_ms < end_ms else {}
+
+    def _take_window(self, key: str, end_ms: int, totals: Mapping[str, int]) -> None:
+        known_end_ms, known = self._windows.get(key, (0, {}))
+        if end_ms < known_end_ms or (not known and len(self._windows) >= KEYS_MOST):
+            return
+        known = known if end_ms == known_end_ms else {}
+        known.update({region: max(total, known.get(region, 0)) for region, total in totals.items()})
+        self._windows[key] = end_ms, known
 
     def share(self, region: str, key: str) -> int | None:
         """The newest value of the region's current session, BASE for its base; None without a session."""
@@ -137,6 +153,9 @@ class Granted:
 
     def _take_snapshot(self, snapshot: Snapshot, read_ms: int) -> None:
         """What it does not name is at BASE again; what it names is all that may still be followed."""
+        for key, windows in snapshot.windows.items():
+            for _, end_ms, totals in windows:
+                self._take_window(key, end_ms, totals)
         welcomes = {(region, number): seq for region, number, seq in snapshot.sessions}
         for name, session in snapshot.current.items():
             region = self._region(name)

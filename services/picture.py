@@ -13,7 +13,7 @@ import msgspec
 from global_sync import codec
 from global_sync.transport.base import LOG, USAGE, Message
 from regional_limiter.model.enforcement import BASE
-from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of, window_static
 from services.bases_seen import BasesSeen
 from services.granted import Granted, without_released
 from services.health import (
@@ -143,14 +143,25 @@ class Picture:
     # ---- shares
 
     def shares(
-        self, key: str, bases: Mapping[str, int], regions: Sequence[RegionHealth], *, adaptive: bool, now_ms: int
+        self,
+        key: str,
+        bases: Mapping[str, int],
+        regions: Sequence[RegionHealth],
+        *,
+        adaptive: bool,
+        now_ms: int,
+        in_windows: bool = False,
     ) -> dict[str, int | None]:
         """The share of every region in a key, None where it is not known.  ``regions``: as ``health`` gives them.
 
         While the region's session lives: the lease as the log has granted it (the region follows within some
         hundred milliseconds); of a region that is not heard, the most that it may still be following.  After
-        that what the region falls back to by itself, by the timers that its points last told.
+        that what the region falls back to by itself, by the timers that its points last told.  ``in_windows``: an
+        adaptive rule whose windows are in escrow: the static part, and what was granted of the present window.
         """
+        if adaptive and in_windows:
+            granted = self._granted.of_window(key, now_ms)
+            return {one.name: window_static(bases.get(one.name, 0)) + granted.get(one.name, 0) for one in regions}
         if not adaptive:
             return {region.name: bases.get(region.name, 0) for region in regions}
         shares = {region.name: self._share(key, bases.get(region.name, 0), region) for region in regions}

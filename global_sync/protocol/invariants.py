@@ -8,6 +8,7 @@ V3  a report never raises a count
 V4  a leader speaks only in the newest epoch that it has read, and leads each epoch once
 V5  a settled hold never rises under one seq
 B   bases of a domain sum to at most 10,000
+W1  what is granted of a window leaves its pool at 0 at least
 E   no echo of this epoch is later than the leader's own clock
 T   a report comes from a region with the same session, patience and gap
 """

@@ -14,6 +14,7 @@ C6  BEAT: renews every session with a report, if the counts fit; otherwise nobod
 C7  lease: KEEP when it does not raise, else GROW into the room
 C8  CONFIG, its acknowledgements, DONE
 C9  snapshot: nothing but BEATs until it is read back; then the log before it may be trimmed
+C12 window grants: chunks of what is left of a window's pool, booked before they are appended (``escrow.py``)
 C11 GONE: an operator's word that a region is destroyed ends what it holds, once its session is over
 """
 
@@ -46,6 +47,7 @@ from global_sync.protocol.messages import (
     Snapshot,
     Want,
     Welcome,
+    WindowGrant,
 )
 from regional_limiter.model.enforcement import BASE
 
@@ -108,6 +110,8 @@ class LeaderSide(LeaderState):
             self._fold.book_done(record)
         elif isinstance(record, Gone):
             self._fold.book_gone(record.region)
+        elif isinstance(record, WindowGrant):
+            self._fold.windows.book(record)
 
     def _on_snapshot(self, part: Snapshot, offset: int) -> None:
         whole = self._parts.add(part, offset)
@@ -227,6 +231,7 @@ class LeaderSide(LeaderState):
                 self._on_settled(now_us, report, key, seq, hold)
         for key, want in report.wants.items():
             self._on_want(report, key, want)
+        self._escrow.take(report)
 
     def _is_late(self, link: Link, report: Report) -> bool:
         """What it says is settled may be of an earlier life of a key, which was forgotten and opened again since.
@@ -487,8 +492,11 @@ class LeaderSide(LeaderState):
     def _config_read_back(self) -> bool:
         return self._fold.version == self._ledger.version
 
-    def done(self, now_us: int) -> list[Record]:
-        """DONE of the newest CONFIG, once everything fits with its bases; again while a region has not read it."""
+    def done(self, now_us: int, wall_ms: int = 0) -> list[Record]:
+        """DONE of the newest CONFIG, once everything fits with its bases; again while a region has not read it.
+
+        ``wall_ms``: since 1970; windows that began before are not to see a base that was raised.
+        """
         if not self.active or self.snapping or self._ledger.version == 0:
             return []
         if self._ledger.done_version == self._ledger.version and not self._done_missing(now_us):
@@ -496,7 +504,7 @@ class LeaderSide(LeaderState):
         booked = self._ledger.booked_after_done()
         if not self._config_read_back() or not self._done_fits(now_us, booked):
             return []
-        done = Done(self.epoch, self._ledger.version)
+        done = Done(self.epoch, self._ledger.version, self._ledger.since_after_done(wall_ms))
         self._ledger.book_done(done)
         self._done = Issued((done,), now_us)
         return [done]
@@ -538,6 +546,24 @@ class LeaderSide(LeaderState):
         )
         self._snapshot = Issued(tuple(parts), now_us)
         return list(parts)
+
+    # ---- C12
+
+    def grant_windows(self, now_us: int, wall_ms: int) -> list[Record]:
+        """What regions ask for of windows, as far as the pools reach.  ``wall_ms``: since 1970, only to tell which
+        windows are over."""
+        if not self.active or self.snapping:
+            return []
+        granted = self._escrow.grants(now_us, wall_ms, len(self.regions), self._reissue_us)
+        records: list[Record] = []
+        for one in granted:
+            self._n += 1
+            record = WindowGrant(self.epoch, self._n, *one)
+            self._ledger.windows.book(record)
+            left = self._ledger.windows.left(record.key, record.window)
+            if self.evidence.require(left >= 0, "W1", f"WINDOW {record.key}", (record, left)):
+                records.append(record)
+        return records
 
     # ---- C11
 

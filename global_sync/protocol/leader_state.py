@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from global_sync.protocol.counts import UNKNOWN_CONSENT, Counts
+from global_sync.protocol.escrow import EscrowLeader
 from global_sync.protocol.invariants import Evidence
 from global_sync.protocol.ledger import Entry, Ledger
 from global_sync.protocol.messages import Mark, Record, Seq, Want
@@ -106,6 +107,7 @@ class LeaderState:
         """Regions that were said to be destroyed, and report all the same."""
         self._links: dict[str, Link] = {}
         self._wants: dict[str, dict[str, WantKnown]] = {}
+        self._escrow = EscrowLeader(ledger.windows)
         self._changed: set[str] = set()
         self._waiting: dict[tuple[str, str], Wait] = {}
         self._key_bytes = sum(len(key) + KEY_OVERHEAD_BYTES for key in ledger.keys)

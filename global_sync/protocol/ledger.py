@@ -15,11 +15,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from global_sync.protocol.escrow import WindowLedger
 from global_sync.protocol.messages import Config, Done, LeaseRecord, Seq, Snapshot, Times, Welcome
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.keys import rule_of
 
 AGENTS_KEPT = 16
+CHANGED = -1
+"""Since when: a domain of which a CONFIG without its DONE has changed the bases."""
 _NO_END = 0
 
 
@@ -68,7 +71,10 @@ KeyLedger = dict[str, list[Entry]]
 
 @dataclass(slots=True)
 class Ledger:
-    """``booked``: the largest base that a region may have in force, by domain and region.  ``gone``: destroyed."""
+    """``booked``: the largest base that a region may have in force, by domain and region.  ``gone``: destroyed.
+
+    ``since``: by domain, as of the newest DONE (see there), or CHANGED since.
+    """
 
     sessions: dict[tuple[str, int], Session] = field(default_factory=dict)
     current: dict[str, int] = field(default_factory=dict)
@@ -79,6 +85,8 @@ class Ledger:
     booked: dict[str, dict[str, int]] = field(default_factory=dict)
     keys: dict[str, KeyLedger] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    windows: WindowLedger = field(default_factory=WindowLedger)
+    since: dict[str, int] = field(default_factory=dict)
 
     # ---- booking: what a record adds
 
@@ -107,12 +115,21 @@ class Ledger:
 
     def book_config(self, record: Config) -> None:
         if record.version > self.version:
+            for domain in self.bases.keys() | record.bases.keys():
+                if record.bases.get(domain, {}) != self.bases.get(domain, {}):
+                    is_new = domain not in self.bases and domain not in self.booked
+                    self.since[domain] = 0 if is_new else CHANGED
             self.version, self.bases = record.version, record.bases
 
     def book_done(self, record: Done) -> None:
         if record.version == self.version and self.version > 0:
             self.booked = self.booked_after_done()
             self.done_version = record.version
+            self.since = dict(record.since)
+
+    def since_after_done(self, wall_ms: int) -> dict[str, int]:
+        """Since when nobody has more of a domain than its bases say, if a DONE is written now."""
+        return {domain: wall_ms if since_ms == CHANGED else since_ms for domain, since_ms in self.since.items()}
 
     def book_gone(self, region: str) -> None:
         """Nothing of the region counts any more, nor ever will."""
@@ -189,6 +206,8 @@ class Ledger:
                 for key, ledger in self.keys.items()
             },
             gone=set(self.gone),
+            windows=self.windows.copy(),
+            since=dict(self.since),
         )
 
     # ---- snapshots
@@ -199,11 +218,12 @@ class Ledger:
         """The ledger verbatim, without what is dead at ``now_us``, in parts of bounded size."""
         alive = {name: session for name, session in self.sessions.items() if now_us < session.end_us}
         ledgers = list(_slices(self._alive_records(alive), max(1, keys_per_part))) or [{}]
+        windows = list(self.windows.to_parts())
         head = Snapshot(
             epoch=epoch,
             number=number,
             part=0,
-            parts=len(ledgers),
+            parts=len(ledgers) + len(windows),
             sessions=tuple((region, number, session.seq) for (region, number), session in alive.items()),
             current=dict(self.current),
             agents={region: dict(known) for region, known in self.agents.items()},
@@ -214,10 +234,16 @@ class Ledger:
             ledger=ledgers[0],
             times=times,
             gone=tuple(sorted(self.gone)),
+            windows_ended_ms=self.windows.ended_ms,
+            since=dict(self.since),
         )
-        empty = replace(head, sessions=(), current={}, agents={}, bases={}, booked={})
+        empty = replace(head, sessions=(), current={}, agents={}, bases={}, booked={}, since={})
         rest = [replace(empty, part=part, ledger=ledgers[part]) for part in range(1, len(ledgers))]
-        return [head, *rest]
+        of_windows = [
+            replace(empty, part=len(ledgers) + number, ledger={}, windows=part)
+            for number, part in enumerate(windows)
+        ]
+        return [head, *rest, *of_windows]
 
     def _alive_records(
         self, alive: Mapping[tuple[str, int], Session]
@@ -249,6 +275,8 @@ class Ledger:
                 for key, by_region in snapshot.ledger.items()
             },
             gone=set(snapshot.gone),
+            windows=WindowLedger.of(snapshot.windows, snapshot.windows_ended_ms),
+            since=dict(snapshot.since),
         )
 
 

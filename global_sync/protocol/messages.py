@@ -92,10 +92,14 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Bases of ``version`` may be raised from here."""
+    """Bases of ``version`` may be raised from here.
+
+    ``since``: since when nobody has more of a domain than these bases say; ms by the leader's wall clock, 0: ever.
+    """
 
     epoch: int
     version: int
+    since: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,27 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowGrant:
+    """``region`` was granted ``total`` share units of one window of ``key`` in all, on top of its static part.
+
+    ``window``: its number, as the stores name it; ``end_ms``: when it ends, by their clocks.  Of any number of
+    these the largest counts, whoever tells of it and however late.
+    """
+
+    epoch: int
+    n: int
+    key: str
+    region: str
+    window: int
+    end_ms: int
+    total: int
+
+
+WindowTotals = tuple[int, int, Mapping[str, int]]
+"""(window, end_ms, region -> total)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Part ``part`` of ``parts`` of the leader's ledger, verbatim; valid once every part has been read.
 
@@ -117,6 +142,10 @@ class Snapshot:
     session by region, ``agents`` as region -> agent id -> session, configuration and booked bases, and the regions
     that are ``gone``.  Every part carries ``ledger``: key -> region -> [(seq, value, session)].  ``number`` grows
     within an epoch: a snapshot that is not newer than one already read is a repeat and void.
+
+    ``windows``: key -> what was granted of its windows, in parts of their own; of windows that ended at or
+    before ``windows_ended_ms`` nothing is known any more, and nothing may be granted.  ``since``: of the newest
+    DONE; below 0 of a domain that a later CONFIG has changed.
     """
 
     epoch: int
@@ -133,9 +162,24 @@ class Snapshot:
     ledger: Mapping[str, Mapping[str, tuple[tuple[Seq, int, int], ...]]]
     times: Times = ()
     gone: tuple[str, ...] = ()
+    windows: Mapping[str, tuple[WindowTotals, ...]] = field(default_factory=dict)
+    windows_ended_ms: int = 0
+    since: Mapping[str, int] = field(default_factory=dict)
 
 
-Record = Mark | Beat | Welcome | LeaseRecord | Config | Done | Gone | Snapshot
+Record = Mark | Beat | Welcome | LeaseRecord | Config | Done | Gone | WindowGrant | Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAsk:
+    """What a region would have granted of one window, in share units: ``wanted`` in all, ``held`` so far as it has
+    read; less than ``least`` at a time is no token."""
+
+    window: int
+    end_ms: int
+    held: int
+    wanted: int
+    least: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +198,7 @@ class Report:
     was extended after this leader time had been read, in that epoch; ``base_version``: bases of that version
     or lower are in force; ``settled``: key -> (seq, hold): by records up to seq the region never uses more
     than hold in this session (BASE: its base).  ``wants`` and ``settled`` carry what has changed since the
-    last receipt.
+    last receipt.  So do ``asks``: of which windows it would have more.
     """
 
     region: str
@@ -166,3 +210,4 @@ class Report:
     settled: Mapping[str, tuple[Seq, int]]
     wants: Mapping[str, Want] = field(default_factory=dict)
     times: Times = ()
+    asks: Mapping[str, WindowAsk] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from global_sync.protocol.invariants import hold_may_follow
-from global_sync.protocol.messages import Report, Want
+from global_sync.protocol.messages import Report, Want, WindowAsk
 from global_sync.protocol.points import Listing, ListingStart, Point, Rest, SentWrite
 from global_sync.protocol.region_log import RegionLog
 from global_sync.protocol.region_state import KEYS_MOST, LISTINGS_KEPT, MARKS_KEPT, KeyHistory, KeyState, SentReport
@@ -216,6 +216,11 @@ class RegionSide(RegionLog):
         self._unreported_wants[key] = None
         self.news = True
 
+    def ask(self, key: str, ask: WindowAsk | None) -> None:
+        """What the region would have granted of a window of ``key``; None: nothing more."""
+        if self.escrow.ask(key, ask):
+            self.news = True
+
     def report(self, max_keys: int = 2000) -> Report | None:
         """The next report; what has no receipt yet goes along, at most ``max_keys`` keys, in turn.
 
@@ -234,6 +239,7 @@ class RegionSide(RegionLog):
                 sent.settled[key] = settled
         for key in self._next_in_turn(self._unreported_wants, max_keys - len(sent.settled)):
             sent.wants[key] = self._wants[key]
+        sent.asks = self.escrow.asks_to_say(max_keys - len(sent.settled) - len(sent.wants))
         self._marks.pop(self._basis - MARKS_KEPT, None)
         self._sent_reports.pop(self._basis - MARKS_KEPT, None)
         return Report(
@@ -246,6 +252,7 @@ class RegionSide(RegionLog):
             settled=dict(sent.settled),
             wants=dict(sent.wants),
             times=self.times.signature,
+            asks=dict(sent.asks),
         )
 
     @staticmethod

@@ -18,9 +18,14 @@ from global_sync.protocol.messages import (
     Seq,
     Snapshot,
     Welcome,
+    WindowGrant,
 )
 from global_sync.protocol.region_state import LAST_SESSION, KeyHistory, RegionState
 from regional_limiter.model.enforcement import BASE
+
+CLOCKS_APART_MS = 10_000
+"""The leader's wall clock and those of the regions' stores agree within this, or a change of bases may be seen by a
+window that began before it."""
 
 
 class RegionLog(RegionState):
@@ -48,6 +53,7 @@ class RegionLog(RegionState):
         self._sent_reports = {}
         self._unreported = dict.fromkeys(key for key, entry in self._keys.items() if entry.settled)
         self._unreported_wants = dict.fromkeys(self._wants)
+        self.escrow.say_all_again()
 
     def _read_time(self, epoch: int, leader_us: int) -> None:
         if (epoch, leader_us) > self._leader_time:
@@ -70,6 +76,7 @@ class RegionLog(RegionState):
 
     def _start_from(self, snapshot: Snapshot) -> None:
         """Bases as of a snapshot: what is booked for the region, or less where a CONFIG has lowered it."""
+        self.escrow.start_from(snapshot.windows)
         if snapshot.version < self._config_version:
             return
         self._next_bases = self._own(snapshot.bases)
@@ -78,6 +85,7 @@ class RegionLog(RegionState):
         self._bases = {d: self._base_from_snapshot(d, booked) for d in domains}
         self._config_version = snapshot.version
         self._done = snapshot.done_version == snapshot.version
+        self._bases_since = _with_clocks_apart(snapshot.since)
         self._stamp += 1
 
     def _base_from_snapshot(self, domain: str, booked: Mapping[str, int]) -> int:
@@ -128,6 +136,7 @@ class RegionLog(RegionState):
             point = self._points.get(name)
             if point is not None and point.instance == instance:
                 point.until_us = max(point.until_us, time_us + self.times.session_us)
+                self.escrow.confirm(name, instance)
 
     def _on_lease(self, record: LeaseRecord) -> None:
         if record.region != self.region or self.session == 0 or not self._is_own_session(record.session):
@@ -180,6 +189,7 @@ class RegionLog(RegionState):
             return
         self._done = True
         self._bases = {domain: self._next_bases.get(domain, 0) for domain in self._bases}
+        self._bases_since = _with_clocks_apart(done.since)
         self._stamp += 1
 
     def _on_gone(self, gone: Gone) -> None:
@@ -202,6 +212,10 @@ class RegionLog(RegionState):
         self._next_bases = dict.fromkeys(self._bases, 0)
         self._stamp += 1
 
+    def _on_window_grant(self, grant: WindowGrant) -> None:
+        if grant.region == self.region and self.escrow.take(grant):
+            self.news = True
+
     # ---- receipts
 
     def _on_receipt(self, basis: int) -> None:
@@ -219,6 +233,7 @@ class RegionLog(RegionState):
                 self._unreported_wants.pop(key, None)
                 if want.want == 0 and want.peak == 0:
                     del self._wants[key]
+        self.escrow.on_receipt(sent.asks)
 
     def _forget_if_at_base(self, key: str, entry: KeyHistory) -> None:
         """A key at BASE by word of the leader, settled and received, is as good as unknown."""
@@ -231,6 +246,10 @@ class RegionLog(RegionState):
             point.forget(key)
 
 
+def _with_clocks_apart(since: Mapping[str, int]) -> dict[str, int]:
+    return {domain: at_ms + CLOCKS_APART_MS if at_ms else 0 for domain, at_ms in since.items() if at_ms >= 0}
+
+
 _HANDLERS: dict[type, Callable[[RegionLog, Any], None]] = {
     Welcome: RegionLog._on_welcome,
     Beat: RegionLog._on_beat,
@@ -238,4 +257,5 @@ _HANDLERS: dict[type, Callable[[RegionLog, Any], None]] = {
     Config: RegionLog._on_config,
     Done: RegionLog._on_done,
     Gone: RegionLog._on_gone,
+    WindowGrant: RegionLog._on_window_grant,
 }

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from global_sync.protocol.escrow import EscrowRegion
 from global_sync.protocol.invariants import Evidence
 from global_sync.protocol.ledger import domain_of
-from global_sync.protocol.messages import Seq, Want
+from global_sync.protocol.messages import Seq, Want, WindowAsk
 from global_sync.protocol.points import NEVER, LeaderTime, Listing, ListingStart, Point
 from global_sync.protocol.snapshots import SnapshotParts
 from regional_limiter.model.enforcement import BASE
@@ -58,6 +59,7 @@ class KeyHistory:
 class SentReport:
     settled: dict[str, tuple[Seq, int]] = field(default_factory=dict)
     wants: dict[str, Want] = field(default_factory=dict)
+    asks: dict[str, WindowAsk] = field(default_factory=dict)
 
 
 class RegionState:
@@ -89,6 +91,7 @@ class RegionState:
         self._done = False
         self._bases: dict[str, int] = {}
         self._next_bases: dict[str, int] = {}
+        self._bases_since: dict[str, int] = {}
         self._settled_base_version = 0
         self._stamp = 1
         self._keys: dict[str, KeyHistory] = {}
@@ -103,6 +106,7 @@ class RegionState:
         self._sent_reports: dict[int, SentReport] = {}
         self._unreported: dict[str, None] = {}
         self._unreported_wants: dict[str, None] = dict.fromkeys(self._wants)
+        self.escrow = EscrowRegion(self.region)
         self.news = True
 
     def restart(self, agent_id: str) -> None:
@@ -121,6 +125,11 @@ class RegionState:
     @property
     def bases(self) -> Mapping[str, int]:
         return self._bases
+
+    @property
+    def bases_since(self) -> Mapping[str, int]:
+        """By domain: in a window that began no earlier (in ms since 1970) the base may be used as it is."""
+        return self._bases_since
 
     @property
     def points(self) -> frozenset[str]:

@@ -31,5 +31,6 @@ class SnapshotParts:
         if len(self._parts) < part.parts or 0 not in self._parts:
             return None
         ledger = {key: records for one in self._parts.values() for key, records in one.ledger.items()}
+        windows = {key: of for one in self._parts.values() for key, of in one.windows.items()}
         self._whole, head, self._parts = name, self._parts[0], {}
-        return replace(head, ledger=ledger)
+        return replace(head, ledger=ledger, windows=windows)

@@ -65,3 +65,26 @@ class BoundChecker:
     @property
     def worst(self) -> float:
         return max(self._worst / self._unit, self._worst_before)
+
+
+class WindowBound:
+    """One window of one key: what all regions together were admitted, against the limit."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.admitted = 0
+        self.allowed = 0
+        self.last_us = 0
+
+    def admit(self, at_us: int, cost: int) -> None:
+        self.last_us = at_us
+        self.admitted += cost
+
+    def allow(self, tokens: int) -> None:
+        """What may come on top: charges lost by a promotion, and the like."""
+        self.allowed += tokens
+
+    @property
+    def worst(self) -> int:
+        """So many tokens too many (<= 0: the bound holds)."""
+        return self.admitted - self.capacity - self.allowed

@@ -20,9 +20,10 @@ from global_sync.simulation.process import Process
 from global_sync.simulation.scheduler import Scheduler
 from regional_limiter.model.enforcement import Enforcement, Write, WriteReply
 from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.escrow import WindowNews
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import ProtocolTimes
-from regional_limiter.store.base import Collected
+from regional_limiter.store.base import Collected, WindowsReply
 from regional_limiter.store.bucket_table import BucketTable, Held
 from regional_limiter.store.memory import MemoryPoint
 
@@ -240,6 +241,9 @@ class RegionStore:
 
     async def collect(self, point: str) -> Collected:
         return await self._at(point, lambda at, now_us: at.collect(now_us))
+
+    async def windows(self, point: str, news: WindowNews) -> WindowsReply:
+        return await self._at(point, lambda at, now_us: at.windows(now_us, news))
 
     async def publish_rules(self, point: str, version: int, blob: bytes) -> None:
         await self._at(point, lambda at, now_us: at.publish_rules(now_us, version, blob))

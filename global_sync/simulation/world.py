@@ -14,7 +14,7 @@ from global_sync.changes import PUT_SET, Proposal, encode_proposal
 from global_sync.leader import Leader
 from global_sync.protocol.invariants import Evidence
 from global_sync.protocol.messages import LeaseRecord, Mark, Record
-from global_sync.simulation.bound import BoundChecker
+from global_sync.simulation.bound import BoundChecker, WindowBound
 from global_sync.simulation.clock import Clock
 from global_sync.simulation.hub import Hub, SimTransport
 from global_sync.simulation.judge import Broken, Judge, in_force
@@ -28,8 +28,8 @@ from global_sync.simulation.scheduler import Scheduler
 from global_sync.simulation.traces import Trace
 from global_sync.transport.base import LOG, PROPOSALS, Message
 from regional_limiter.model.decision import Check, Verdict
-from regional_limiter.model.rule import Rate
-from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, region_capacity
+from regional_limiter.model.rule import Algorithm, Rate
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, region_capacity, window_static
 from regional_limiter.rules import parse_document
 from regional_limiter.store.base import BucketCall, Sharing
 
@@ -107,6 +107,8 @@ class World:
         self.bounds: dict[str, BoundChecker] = {}
         self.local_bounds: dict[tuple[str, str], BoundChecker] = {}
         """(region, key): of what its nodes decided without Redis."""
+        self.window_bounds: dict[tuple[str, str, int], WindowBound] = {}
+        """(who decided, key, window's end in ms): "" for the stores, a region for its nodes by themselves."""
         self._largest_base: dict[tuple[str, str], int] = {}
         self.old_primary_bounds: dict[str, BoundChecker] = {}
         """Key: of what a cut-off old primary still decided."""
@@ -208,7 +210,14 @@ class World:
         process = self._process(f"{region} leader")
         link = link or place.link
         transport = SimTransport(self.hub, process, link)
-        leader = Leader(transport, self.times, rank, now_us=process.now_us, new_id=process.new_id)
+        leader = Leader(
+            transport,
+            self.times,
+            rank,
+            now_us=process.now_us,
+            wall_ms=lambda: process.now_us() // 1000,
+            new_id=process.new_id,
+        )
         running = LeaderProcess(process, leader, link)
         place.candidates.append(running)
         process.loop.spawn(leader.start())
@@ -298,8 +307,12 @@ class World:
         if admitted:
             tally.admitted += check.cost
             for call, verdict in zip(calls, verdicts, strict=True):
-                if call.sharing is not Sharing.WHOLE and call.refill is not None:
+                if call.sharing is Sharing.WHOLE:
+                    continue
+                if call.refill is not None:
                     self._admit(region, call, call.refill, verdict, node)
+                elif call.algorithm is Algorithm.FIXED_WINDOW:
+                    self._admit_in_window(region, call, verdict, node)
         if self.watchers:
             decided = Decided(self.now_us, region, check.cost, admitted, calls, verdicts)
             for watch in self.watchers:
@@ -330,6 +343,24 @@ class World:
             rate = Rate(refill.tokens * base, refill.period_ms * SHARE_UNITS)
             self.local_bounds[name] = BoundChecker(capacity, rate, self.local_bounds.get(name))
         self.local_bounds[name].admit(self.now_us, call.cost)
+
+    def _admit_in_window(self, region: str, call: BucketCall, verdict: Verdict, node: Node) -> None:
+        """A window is named by its end, as the clock shows it that decided."""
+        clock_us = (
+            node.now_us() if verdict.degraded else self.regions[region].redis.shard_of(call.key).copy.now_us()
+        )
+        end_ms = clock_us // 1000 + verdict.reset_after_ms
+        decided_by, capacity = "", call.capacity
+        if verdict.degraded:
+            decided_by, capacity = region, region_capacity(call.capacity, window_static(call.base), call.regions)
+        elif node.asked_old_primary:
+            decided_by = "old primary"
+        name = (decided_by, call.key, end_ms)
+        if name not in self.window_bounds:
+            self.window_bounds[name] = WindowBound(capacity)
+        self.window_bounds[name].admit(self.now_us, call.cost)
+        if not decided_by:
+            self._note(region, call.key, call.cost)
 
     def _note(self, region: str, key: str, tokens: int) -> None:
         """Charged in that region just now: a promotion within a lag would lose it."""
@@ -379,6 +410,10 @@ class World:
             for key, bound in bounds.items():
                 if bound.worst > 0:
                     found.append(Broken(name, bound.worst_at_us, str(key), f"{bound.worst:.3f} tokens too many"))
+        for (decided_by, key, end_ms), window in self.window_bounds.items():
+            if window.worst > 0:
+                what = f"{window.worst} tokens too many of the window to {end_ms}, of {window.capacity}"
+                found.append(Broken(f"window {decided_by}".strip(), window.last_us, key, what))
         return found
 
     def _written(self, message: Message) -> None:
@@ -444,6 +479,9 @@ class World:
         for at_us, key, tokens in self._lately[region.name]:
             if self.now_us - at_us <= LAG_US and key in self.bounds:
                 self.bounds[key].allow(self.now_us, tokens)
+            for (decided_by, name, _), window in self.window_bounds.items():
+                if name == key and not decided_by:
+                    window.allow(tokens)
         return True
 
     def restart_node(self, region: Region, node: Node) -> None:
@@ -452,6 +490,9 @@ class World:
         for (name, _), bound in self.local_bounds.items():
             if name == region.name:
                 bound.allow(self.now_us, bound.capacity)
+        for (decided_by, _, _), window in self.window_bounds.items():
+            if decided_by == region.name:
+                window.allow(window.capacity)
 
     def step_clock(self, region: Region, number: int, by_us: int) -> bool:
         """Set the clock of the shard's primary forward or back.

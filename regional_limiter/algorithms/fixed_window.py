@@ -9,8 +9,8 @@ is stored, so a rule whose limit changes keeps it without a conversion.
 Redis has no calendar: it is told the edges of three windows around the caller's clock, and refuses a call whose
 edges are not around its own.
 
-A global limit is split by the number that the call carries (``static``): a window cannot follow a moving share
-without handing back what it spent.
+A global limit is split by the number that the call carries (``static``), or is in escrow (``adaptive``): a region's
+share of a window only grows until the window ends, since what was spent of it cannot be handed back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from regional_limiter.algorithms.calendar import edges_around, window_at
 from regional_limiter.algorithms.outcome import RETRY_FOR_LARGER_SHARE_MS, STEP_KEPT_MS, Ending, Outcome
 from regional_limiter.model.decision import Reason, Verdict
 from regional_limiter.model.enforcement import ShareInForce
-from regional_limiter.store.base import BucketCall
+from regional_limiter.model.share import region_capacity
+from regional_limiter.store.base import BucketCall, Sharing
 
 
 def numbers(call: BucketCall, now_ms: int) -> tuple[int, ...]:
@@ -34,9 +35,11 @@ def storage_key(call: BucketCall, now_ms: int) -> str:
 
 def decide(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: int) -> Outcome:
     """What a check of ``call.cost`` does to the count of the present window."""
-    count = int(state) if state is not None else 0
+    count = int(state) if state is not None else _lost(call, share)
+    # What a denied check costs is not counted on top of what may have been lost: that would become the count.
+    costs_denied = call.charge_denied and (state is not None or count == 0)
     left_ms = _window(call, now_ms)[1] - now_ms
-    top = call.part
+    top = _top(call, share)
     cost = call.cost
     reason = Reason.OK
     if call.capacity == 0:
@@ -52,7 +55,7 @@ def decide(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: i
     charged = Ending(
         _verdict(call, share, reason, top, after, left_ms), str(after).encode(), left_ms + STEP_KEPT_MS
     )
-    return Outcome(reason is Reason.OK, charged, left, call.charge_denied)
+    return Outcome(reason is Reason.OK, charged, left, costs_denied)
 
 
 def give_back(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms: int) -> Ending | None:
@@ -61,9 +64,29 @@ def give_back(state: bytes | None, call: BucketCall, share: ShareInForce, now_ms
         return None
     count = max(0, int(state) - call.cost)
     left_ms = _window(call, now_ms)[1] - now_ms
-    top = call.part
+    top = _top(call, share)
     verdict = _verdict(call, share, Reason.OK, top, count, left_ms)
     return Ending(verdict, str(count).encode(), left_ms + STEP_KEPT_MS)
+
+
+def window_of(call: BucketCall, now_ms: int) -> tuple[int, int, int]:
+    """(its number, start and end in ms) of the window that ``now_ms`` lies in."""
+    number, end_ms = _window(call, now_ms)
+    return number, number if call.calendar is not None else number * _window_ms(call), end_ms
+
+
+def _top(call: BucketCall, share: ShareInForce) -> int:
+    """What may be used of the window here."""
+    if call.sharing is Sharing.ADAPTIVE:
+        return region_capacity(call.capacity, share.share, call.regions)
+    return call.part
+
+
+def _lost(call: BucketCall, share: ShareInForce) -> int:
+    """What counts as used where no count is stored: of a window in escrow there may have been one."""
+    if call.sharing is Sharing.ADAPTIVE:
+        return region_capacity(call.capacity, share.share_before, call.regions)
+    return 0
 
 
 def _window_ms(call: BucketCall) -> int:
@@ -87,6 +110,8 @@ def _verdict(call: BucketCall, share: ShareInForce, reason: Reason, top: int, co
         retry_after_ms = 0
     elif reason is Reason.LIMITED:
         retry_after_ms = RETRY_FOR_LARGER_SHARE_MS if call.cost > top else left_ms
+        if call.sharing is Sharing.ADAPTIVE:
+            retry_after_ms = min(RETRY_FOR_LARGER_SHARE_MS, left_ms)
     return Verdict(
         allowed=reason is Reason.OK,
         reason=reason,

@@ -32,6 +32,7 @@ class Functions:
 
     ``reaches(call, charged_ms, now_ms)``: whether a refund now may give back what a request was charged then under
     the same storage key.  ``renew``: of kinds with leases; takes what ``decide`` takes; None: there is none.
+    ``window_of(call, now_ms)``: of kinds that are adaptive by escrow: a window's number, start and end in ms.
     ``new_when_dropped``: all is kept under one key whatever the time, and without it nothing has been used.
     """
 
@@ -44,6 +45,7 @@ class Functions:
     holder: bool = False
     reaches: Callable[[BucketCall, int, int], bool] = lambda call, charged_ms, now_ms: True
     renew: Callable[[bytes | None, BucketCall, ShareInForce, int], Ending | None] | None = None
+    window_of: Callable[[BucketCall, int], tuple[int, int, int]] | None = None
     new_when_dropped: bool = False
 
 
@@ -57,7 +59,13 @@ ALGORITHMS: Mapping[Algorithm, Functions] = {
         adaptive=True,
     ),
     Algorithm.FIXED_WINDOW: Functions(
-        2, fixed_window.numbers, fixed_window.storage_key, fixed_window.decide, fixed_window.give_back
+        2,
+        fixed_window.numbers,
+        fixed_window.storage_key,
+        fixed_window.decide,
+        fixed_window.give_back,
+        adaptive=True,
+        window_of=fixed_window.window_of,
     ),
     Algorithm.GCRA: Functions(
         3, token_bucket.numbers, token_bucket.storage_key, gcra.decide, gcra.give_back, adaptive=True

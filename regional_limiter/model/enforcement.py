@@ -12,6 +12,8 @@ E3  :meth:`Enforcement.write`: the agent's write, ordered by (session, version),
 E4  the history that ``share`` returns: since when the share holds, and what held before it, so that a lazily
     refilled bucket accrues at the share that was in force (see ``algorithms/token_bucket.py``).
 
+What it was told of windows in escrow is in ``escrow.py``; it is kept and lost with the rest.
+
 Besides, it knows which keys nodes have lately leased tokens of, and under which share: such tokens may be spent a
 moment after the share has fallen, and the reply to the write that lowers it says so.
 
@@ -24,7 +26,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from regional_limiter.model.decision import ShareKind
-from regional_limiter.model.share import ProtocolTimes, floor_of
+from regional_limiter.model.escrow import PointWindows, WindowNews, WindowUse
+from regional_limiter.model.share import ProtocolTimes, floor_of, window_static
 
 BASE = -1
 """A lease value that means: whatever my base is."""
@@ -39,6 +42,8 @@ LEASES_KEPT = 25_000
 leave more is refused (and so never acknowledged)."""
 
 DOMAINS_MOST = 1000
+BASES_REMEMBERED = 8
+"""Of each domain, with when they began: what a region's part of a window is, is decided by all of the window."""
 LEASED_MOST = 5000
 """Keys that tokens are leased of at a time; of further ones none is."""
 
@@ -122,8 +127,28 @@ class _Lease:
 
 @dataclass(slots=True)
 class _Base:
+    """``held``: (since when, base) of the last ones, oldest first."""
+
     version: int
     series: _Series
+    held: list[tuple[int, int]]
+
+    def turn(self, base: int, at: int) -> None:
+        if base == self.series.now:
+            return
+        self.series.turn(base, at)
+        self.held.append((at, base))
+        if len(self.held) > BASES_REMEMBERED:
+            del self.held[0]
+
+    def least_since(self, at: int) -> int:
+        """The least base in force at any time from ``at`` until now; 0 where that is not known here."""
+        least = self.series.now
+        for since, base in reversed(self.held):
+            least = min(least, base)
+            if since <= at:
+                return least
+        return 0
 
 
 @dataclass(slots=True)
@@ -147,6 +172,7 @@ class _Variable:
     leased: dict[str, tuple[int, str]] = field(default_factory=dict)  # key -> (largest share, domain)
     leased_before: dict[str, tuple[int, str]] = field(default_factory=dict)
     leased_since: int = 0
+    windows: PointWindows = field(default_factory=PointWindows)
 
 
 class Enforcement:
@@ -208,12 +234,13 @@ class Enforcement:
         known = variable.bases.get(domain)
         if known is None:
             if len(variable.bases) < DOMAINS_MOST:
-                variable.bases[domain] = _Base(version, _Series(base, now_us, base, now_us))
+                series = _Series(base, now_us, base, now_us)
+                variable.bases[domain] = _Base(version, series, [(now_us, base)])
         elif version > known.version:
             known.version = version
-            known.series.turn(base, now_us)
+            known.turn(base, now_us)
         elif version == known.version and base < known.series.now:
-            known.series.turn(base, now_us)
+            known.turn(base, now_us)
 
     def known_bases(self) -> tuple[int, Mapping[str, int]]:
         """(version, base by domain) as the agent last wrote them; version -1: it has not."""
@@ -366,6 +393,60 @@ class Enforcement:
             del variable.leases[key]
             default.since = default.before_since = max(default.since, since)
             default.before = default.now
+
+    # ---- windows in escrow
+
+    def window_share(self, now_us: int, key: str, domain: str, window: int, start_us: int) -> ShareInForce:
+        """What may be used of one window of ``key``, which began at ``start_us`` (after ``know_base``).
+
+        ``share_before``: what counts as used where no count of the window is stored: the variable is younger than
+        the window, so there may have been one that was lost.  Nothing of it is in force by time.
+        """
+        variable = self._current()
+        static = window_static(self._base_of_window(variable, domain, start_us))
+        total, before = variable.windows.granted(key, window)
+        is_young = variable.born > start_us - self._gap_us
+        return ShareInForce(
+            share=static + total,
+            kind=ShareKind.LEASE if total else ShareKind.BASE,
+            since_us=0,
+            share_before=static + before if is_young else 0,
+            before_since_us=0,
+            session_left_us=max(0, variable.until - now_us),
+            consent_left_us=max(0, variable.consent - now_us),
+        )
+
+    @staticmethod
+    def _base_of_window(variable: _Variable, domain: str, start_us: int) -> int:
+        """A base that was raised counts from the next window on: others may have used this one by the old bases."""
+        known = variable.bases.get(domain)
+        if known is None:
+            return 0
+        if variable.windows.is_vouched(domain, known.version, start_us):
+            return known.series.now
+        return known.least_since(start_us)
+
+    def note_use(self, use: WindowUse) -> None:
+        """A check has met a window that the agent should look at (after ``enter``)."""
+        self._current().windows.note(use)
+
+    def granted(self, key: str, window: int) -> int:
+        """Share units granted of a window, as far as is known here (after ``enter``)."""
+        return self._current().windows.granted(key, window)[0]
+
+    def tell_windows(self, now_us: int, news: WindowNews) -> str:
+        """What the region was granted of windows, and the like (begins with E1).  The name of this instance: what
+        is meant for another is not taken."""
+        self.enter(now_us)
+        variable = self._current()
+        variable.windows.vouch(news.base_version, news.since)
+        if news.instance and news.instance == variable.instance:
+            variable.windows.grant(now_us // 1000, news.granted)
+        return variable.instance
+
+    def take_uses(self) -> list[WindowUse]:
+        """What was noted since the last time (after ``enter``)."""
+        return self._current().windows.take_uses()
 
     # ---- token leases of nodes
 

@@ -15,6 +15,9 @@ SHARE_UNITS = 10_000
 FLOOR_PER_MILLE = 20
 """The part of a base that is never lent, in thousandths (2 %)."""
 
+WINDOW_STATIC_PER_MILLE = 500
+"""The part of a base that is a region's own in every window of an adaptive window rule, in thousandths."""
+
 LARGEST_EXACT_INTEGER = 2**53
 """Lua numbers are doubles: every integer below this is exact in both implementations."""
 
@@ -28,6 +31,15 @@ TOKEN_LEASE_US_MOST = 2 * ADAPTIVE_EDGE_EVERY_MS * 1000
 def floor_of(base: int) -> int:
     """The floor of a base: what a region may use when nothing better is known while its base may be lent."""
     return base * FLOOR_PER_MILLE // 1000
+
+
+def window_static(base: int) -> int:
+    """What is a region's own in every window, whatever it hears from anyone; never granted to others."""
+    return base * WINDOW_STATIC_PER_MILLE // 1000
+
+
+WINDOW_POOL = SHARE_UNITS - window_static(SHARE_UNITS)
+"""What the leader grants of a window, on top of the static parts."""
 
 
 def region_capacity(capacity: int, share: int, regions: int) -> int:

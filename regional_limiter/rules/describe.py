@@ -18,9 +18,17 @@ from regional_limiter.model.rule import (
     RuleSet,
     Scope,
 )
-from regional_limiter.model.share import LARGEST_EXACT_INTEGER, SHARE_UNITS, floor_of, left_over, region_capacity
+from regional_limiter.model.share import (
+    LARGEST_EXACT_INTEGER,
+    SHARE_UNITS,
+    WINDOW_POOL,
+    floor_of,
+    left_over,
+    region_capacity,
+    window_static,
+)
 from regional_limiter.rules.faults import Faults
-from regional_limiter.rules.numbers import ADAPTIVE, amount_field, asked_rate
+from regional_limiter.rules.numbers import amount_field, asked_rate
 from regional_limiter.sub_buckets import largest_part
 
 
@@ -32,15 +40,20 @@ def largest_cost(rule: Rule, rule_set: RuleSet, region: str) -> int:
     if region not in rule_set.bases:
         return 0
     if rule.distribution is Distribution.ADAPTIVE:
-        return region_capacity(rule.capacity, rule_set.largest_share(region), len(rule_set.bases))
+        share = rule_set.largest_share(region)
+        if rule.refill is None:
+            share = window_static(rule_set.bases[region]) + WINDOW_POOL
+        return region_capacity(rule.capacity, share, len(rule_set.bases))
     return min(_at_base(rule, rule_set, region), most)
 
 
 def _at_base(rule: Rule, rule_set: RuleSet, region: str) -> int:
     """What the region may hold at its base; of a static limit in whole units the parts sum to the limit."""
     bases = rule_set.bases
+    if rule.distribution is Distribution.ADAPTIVE and rule.refill is None:
+        return region_capacity(rule.capacity, window_static(bases.get(region, 0)), len(bases))
     part = region_capacity(rule.capacity, bases.get(region, 0), len(bases))
-    whole_units = rule.distribution is Distribution.STATIC and rule.algorithm not in ADAPTIVE
+    whole_units = rule.distribution is Distribution.STATIC and rule.refill is None
     return part + left_over(rule.capacity, bases, region) if whole_units else part
 
 

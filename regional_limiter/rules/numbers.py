@@ -42,7 +42,7 @@ FIELDS: Mapping[Algorithm, tuple[str, ...]] = {
 
 NUMBER_FIELDS = tuple(dict.fromkeys(name for names in FIELDS.values() for name in names))
 
-ADAPTIVE = frozenset({Algorithm.TOKEN_BUCKET, Algorithm.GCRA, Algorithm.LEAKY_BUCKET})
+ADAPTIVE = frozenset({Algorithm.TOKEN_BUCKET, Algorithm.GCRA, Algorithm.LEAKY_BUCKET, Algorithm.FIXED_WINDOW})
 """The algorithms whose limit can follow the demand of the regions."""
 
 

@@ -218,10 +218,7 @@ def _read_scope(
             faults.add(at, "only a rule of scope: global is distributed")
         return scope, distribution
     if distribution is Distribution.ADAPTIVE and algorithm not in ADAPTIVE:
-        if algorithm is Algorithm.FIXED_WINDOW:
-            faults.add(at, f"an adaptive fixed_window is {NOT_BUILT}: say distribution: static")
-        else:
-            faults.add(at, f"a {algorithm} cannot be adaptive: say distribution: static (home is {NOT_BUILT})")
+        faults.add(at, f"a {algorithm} cannot be adaptive: say distribution: static (home is {NOT_BUILT})")
     if regions == 0:
         faults.add(below(place, "scope"), "a global rule needs the set's regions")
     else:

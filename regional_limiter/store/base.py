@@ -18,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from regional_limiter.model.decision import ShareKind, Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
+from regional_limiter.model.escrow import WindowNews, WindowUse
 from regional_limiter.model.rule import Algorithm, CalendarWindow, Rate
 from regional_limiter.model.share import SHARE_UNITS, region_capacity
 
@@ -190,6 +191,16 @@ class Collected:
     rules_version: int
 
 
+@dataclass(frozen=True, slots=True)
+class WindowsReply:
+    """``instance``: of the variable that answers ("": it has no name yet).  ``uses``: windows in escrow that the
+    agent should look at, since the last word of them."""
+
+    instance: str
+    time_us: int
+    uses: Sequence[WindowUse]
+
+
 class CheckStore(Protocol):
     """What a node needs.  Raises StoreUnavailable; never answers by itself."""
 
@@ -332,6 +343,10 @@ class AgentStore(Protocol):
     async def write(self, point: str, write: Write) -> WriteReply: ...
 
     async def collect(self, point: str) -> Collected: ...
+
+    async def windows(self, point: str, news: WindowNews) -> WindowsReply:
+        """Tell the point what was granted of windows, and hear which ones are being used up."""
+        ...
 
     async def publish_rules(self, point: str, version: int, blob: bytes) -> None:
         """Make ``blob`` the rules that nodes fetch, unless the point knows a newer version."""

@@ -35,6 +35,7 @@ from regional_limiter.algorithms.token_lease import (
 )
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.enforcement import (
+    BASES_REMEMBERED,
     DOMAINS_MOST,
     LEASED_MOST,
     LEASES_KEPT,
@@ -43,12 +44,20 @@ from regional_limiter.model.enforcement import (
     WriteReply,
 )
 from regional_limiter.model.errors import OtherRequest
+from regional_limiter.model.escrow import (
+    USES_MOST,
+    WINDOW_KEYS_MOST,
+    WINDOWS_A_KEY,
+    WindowNews,
+    WindowUse,
+)
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import (
     ADAPTIVE_EDGE_EVERY_MS,
     FLOOR_PER_MILLE,
     LARGEST_EXACT_INTEGER,
     SHARE_UNITS,
+    WINDOW_STATIC_PER_MILLE,
     ProtocolTimes,
 )
 from regional_limiter.store.base import (
@@ -65,6 +74,7 @@ from regional_limiter.store.base import (
     ReturnedLease,
     TokenLease,
     TouchReply,
+    WindowsReply,
 )
 
 FUNCTIONS = (
@@ -77,6 +87,7 @@ FUNCTIONS = (
     "offer",
     "collect",
     "write",
+    "windows",
     "publish_rules",
     "fetch_rules",
 )
@@ -84,6 +95,7 @@ FUNCTIONS = (
 PARTS = (
     "1_head.lua",
     "2_shares.lua",
+    "2_windows.lua",
     "3_limits.lua",
     "4_tokens_out.lua",
     "4_bucket.lua",
@@ -131,6 +143,11 @@ end, {})
 _NUMBERS = {
     "SHARE_UNITS": SHARE_UNITS,
     "FLOOR_PER_MILLE": FLOOR_PER_MILLE,
+    "WINDOW_STATIC_PER_MILLE": WINDOW_STATIC_PER_MILLE,
+    "WINDOW_KEYS_MOST": WINDOW_KEYS_MOST,
+    "WINDOWS_A_KEY": WINDOWS_A_KEY,
+    "USES_MOST": USES_MOST,
+    "BASES_REMEMBERED": BASES_REMEMBERED,
     "EXACT": LARGEST_EXACT_INTEGER - 1,
     "DEMAND_MOST": DEMAND_MOST,
     "DEMAND_A_REPLY": DEMAND_A_REPLY,
@@ -440,6 +457,25 @@ def decode_write(reply: Reply) -> WriteReply:
         version=_integer(reply[5]),
         resting=tuple(_text(key) for key in reply[6:]),
     )
+
+
+_USE_FIELDS = 9
+
+
+def encode_windows(news: WindowNews) -> Encoded:
+    arguments = [news.instance.encode(), b"%d" % news.base_version, b"%d" % len(news.since)]
+    for domain, since_ms in news.since.items():
+        arguments += (domain.encode(), b"%d" % since_ms)
+    for one in news.granted:
+        arguments.append(one.key.encode())
+        arguments += (b"%d" % number for number in (one.window, one.end_ms, one.total, one.before))
+    return [], arguments
+
+
+def decode_windows(reply: Reply) -> WindowsReply:
+    rows = range(2, len(reply), _USE_FIELDS)
+    uses = [WindowUse(_text(reply[at]), *map(_integer, reply[at + 1 : at + _USE_FIELDS])) for at in rows]
+    return WindowsReply(_text(reply[0]), _integer(reply[1]), uses)
 
 
 def encode_publish_rules(version: int, blob: bytes) -> Encoded:

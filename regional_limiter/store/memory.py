@@ -14,11 +14,12 @@ from zlib import crc32
 from regional_limiter.algorithms.outcome import Ending, Outcome, settle
 from regional_limiter.algorithms.registry import fixed_share, functions_of
 from regional_limiter.algorithms.token_lease import lease
-from regional_limiter.model.decision import Verdict
+from regional_limiter.model.decision import Reason, Verdict
 from regional_limiter.model.enforcement import Enforcement, ShareInForce, Write, WriteReply
 from regional_limiter.model.errors import OtherRequest, StoreUnavailable
+from regional_limiter.model.escrow import WindowNews, WindowUse
 from regional_limiter.model.keys import rule_of, tag_of
-from regional_limiter.model.share import LARGEST_EXACT_INTEGER, ProtocolTimes
+from regional_limiter.model.share import LARGEST_EXACT_INTEGER, ProtocolTimes, region_capacity
 from regional_limiter.store.base import (
     BEAT_YOUNG_US,
     BEATS_MOST,
@@ -34,6 +35,7 @@ from regional_limiter.store.base import (
     Sharing,
     TokenLease,
     TouchReply,
+    WindowsReply,
 )
 from regional_limiter.store.bucket_table import BucketTable
 from regional_limiter.store.library import asked_digest, charge_key, record_key
@@ -113,6 +115,7 @@ class MemoryPoint:
         endings = settle(outcomes)
         for call, ending in zip(calls, endings, strict=True):
             self._store(call, ending, now_ms)
+            self._note_use(call, ending.verdict, now_ms)
         verdicts = [ending.verdict for ending in endings]
         if record is not None and request_id is not None and any(call.cost for call in calls):
             kept = _Record(asked_digest(calls), tuple(verdicts), turn)
@@ -230,10 +233,27 @@ class MemoryPoint:
             left = ending.verdict.remaining if call.refill is None else 0
             self.buckets.put(key, _group(call, now_ms), ending.state, ending.ttl_ms, now_ms, left)
 
+    def _note_use(self, call: BucketCall, verdict: Verdict, now_ms: int) -> None:
+        """A window in escrow of which less than half is left, or that denies, is the agent's business."""
+        window_of = functions_of(call).window_of
+        if call.sharing is not Sharing.ADAPTIVE or window_of is None or not call.cost:
+            return
+        top = region_capacity(call.capacity, verdict.share, call.regions)
+        if verdict.reason is Reason.LIMITED or (verdict.allowed and 2 * verdict.remaining < top):
+            window, _, end_ms = window_of(call, now_ms)
+            used = top - verdict.remaining
+            granted = self.enforcement.granted(call.key, window)
+            limit = call.capacity, call.regions
+            self.enforcement.note_use(WindowUse(call.key, window, end_ms, used, call.cost, top, granted, *limit))
+
     def _share(self, now_us: int, call: BucketCall) -> ShareInForce:
         if call.sharing is not Sharing.ADAPTIVE:
             return fixed_share(call)
         self.enforcement.know_base(now_us, call.domain, call.base_version, call.base)
+        window_of = functions_of(call).window_of
+        if window_of is not None:
+            window, start_ms, _ = window_of(call, now_us // 1000)
+            return self.enforcement.window_share(now_us, call.key, call.domain, window, start_ms * 1000)
         return self.enforcement.share(now_us, call.key, call.domain)
 
     def _replay(self, now_us: int, call: BucketCall, then: Verdict) -> Verdict:
@@ -286,6 +306,11 @@ class MemoryPoint:
             del told.demand[key]
         beats = [BeatSeen(beat, now_us - at_us) for beat, at_us in told.beats.values()]
         return Collected(taken, beats, told.rules[0])
+
+    def windows(self, now_us: int, news: WindowNews) -> WindowsReply:
+        instance = self.enforcement.tell_windows(now_us, news)
+        self._keep_or_lose()
+        return WindowsReply(instance, now_us, self.enforcement.take_uses())
 
     def publish_rules(self, now_us: int, version: int, blob: bytes) -> None:
         told = self._enter(now_us)
@@ -430,6 +455,9 @@ class MemoryStore:
 
     async def collect(self, point: str) -> Collected:
         return self.point(point).collect(self._now())
+
+    async def windows(self, point: str, news: WindowNews) -> WindowsReply:
+        return self.point(point).windows(self._now(), news)
 
     async def publish_rules(self, point: str, version: int, blob: bytes) -> None:
         self.point(point).publish_rules(self._now(), version, blob)

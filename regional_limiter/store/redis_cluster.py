@@ -19,6 +19,7 @@ from regional_limiter.algorithms.registry import functions_of
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.errors import OtherWindows, StoreUnavailable
+from regional_limiter.model.escrow import WindowNews
 from regional_limiter.model.keys import tag_of
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
@@ -31,6 +32,7 @@ from regional_limiter.store.base import (
     ReturnedLease,
     TokenLease,
     TouchReply,
+    WindowsReply,
 )
 from regional_limiter.store.cluster import CallKind, Cluster, ClusterOptions
 from regional_limiter.store.connection import ReplyError, pack
@@ -222,6 +224,9 @@ class RedisClusterStore:
 
     async def collect(self, point: str) -> Collected:
         return wire.decode_collect(await self._at(point, "collect", wire.encode_collect()))
+
+    async def windows(self, point: str, news: WindowNews) -> WindowsReply:
+        return wire.decode_windows(await self._at(point, "windows", wire.encode_windows(news)))
 
     async def publish_rules(self, point: str, version: int, blob: bytes) -> None:
         await self._at(point, "publish_rules", wire.encode_publish_rules(version, blob))

@@ -81,7 +81,8 @@ def _keys(picture: Picture, book: Book, regions: list[RegionHealth], now_ms: int
         rule = known.rule_set.rules[place]
         if rule.scope is Scope.GLOBAL:
             adaptive = rule.distribution is Distribution.ADAPTIVE
-            shares = picture.shares(key, known.rule_set.bases, regions, adaptive=adaptive, now_ms=now_ms)
+            bases, in_windows = known.rule_set.bases, rule.refill is None
+            shares = picture.shares(key, bases, regions, adaptive=adaptive, now_ms=now_ms, in_windows=in_windows)
             wants = {region.name: picture.want(region.name, key, now_ms) for region in regions}
             total = sum(share or 0 for share in shares.values())
             shown[key] = {"domain": domain, "rule": rule_id, "shares": shares, "total": total, "wants": wants}

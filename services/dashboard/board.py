@@ -223,7 +223,14 @@ class Board:
 
     def _point(self, rule: RuleShown, key: str, regions: Sequence[RegionHealth], now_ms: int) -> Point:
         return Point(
-            shares=self.picture.shares(key, rule.bases, regions, adaptive=rule.adaptive, now_ms=now_ms),
+            shares=self.picture.shares(
+                key,
+                rule.bases,
+                regions,
+                adaptive=rule.adaptive,
+                now_ms=now_ms,
+                in_windows=rule.rate_per_s is None,
+            ),
             wants={region.name: self.picture.want(region.name, key, now_ms) for region in regions},
             rates={region.name: self.rates.key(region.name, key, now_ms) for region in regions},
         )

@@ -15,9 +15,18 @@ import redis
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.errors import OtherRequest, StoreUnavailable
+from regional_limiter.model.escrow import WindowNews
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
-from regional_limiter.store.base import BucketCall, Collected, NodeBeat, ReturnedLease, TokenLease, TouchReply
+from regional_limiter.store.base import (
+    BucketCall,
+    Collected,
+    NodeBeat,
+    ReturnedLease,
+    TokenLease,
+    TouchReply,
+    WindowsReply,
+)
 from regional_limiter.store.memory import MemoryPoint
 from tests.contract.redis_server import RedisServer
 
@@ -80,6 +89,7 @@ class Point(Protocol):
     def fetch_rules(self, now_us: int) -> tuple[int, bytes]: ...
     def write(self, now_us: int, write: Write) -> WriteReply: ...
     def collect(self, now_us: int) -> Collected: ...
+    def windows(self, now_us: int, news: WindowNews) -> WindowsReply: ...
     def publish_rules(self, now_us: int, version: int, blob: bytes) -> None: ...
     def lose(self) -> None: ...
     def states(self, now_us: int) -> States: ...
@@ -187,6 +197,9 @@ class RedisPoint:
 
     def collect(self, now_us: int) -> Collected:
         return wire.decode_collect(self._call("collect", wire.encode_collect(), now_us))
+
+    def windows(self, now_us: int, news: WindowNews) -> WindowsReply:
+        return wire.decode_windows(self._call("windows", wire.encode_windows(news), now_us))
 
     def publish_rules(self, now_us: int, version: int, blob: bytes) -> None:
         self._call("publish_rules", wire.encode_publish_rules(version, blob), now_us)

@@ -220,7 +220,7 @@ class Hand:
                 self.put(self.beat(only, leader))
             for i in only:
                 self.step(i, leader)
-            self.put(leader.done(self.now))
+            self.put(leader.done(self.now, self.now // 1000))
             for i in only:
                 self.step(i, leader)
             if check:

@@ -89,6 +89,22 @@ KILLED_BY = {
     "own_library_only": 123,
     "nodes_unheard": 125,
     "nodes_at_once": 126,
+    "pool_unchecked": 150,
+    "grants_unbooked": 151,
+    "grants_forgotten": 152,
+    "grants_of_any_epoch": 153,
+    "grants_add_up": 154,
+    "snap_without_windows": 155,
+    "grants_while_snapping": 156,
+    "ended_forgotten": 157,
+    "lost_is_empty": 158,
+    "nothing_before": 158,
+    "told_unconfirmed": 161,
+    "told_any_instance": 162,
+    "grants_of_any_window": 163,
+    "base_raised_at_once": 164,
+    "vouch_any_version": 165,
+    "grants_said_once": 166,
 }
 
 

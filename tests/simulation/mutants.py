@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 from global_sync.agent import Agent
 from global_sync.protocol.counts import Bases, Counts
+from global_sync.protocol.escrow import EscrowLeader, EscrowRegion, Grant, WindowLedger
 from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.ledger import Ledger
-from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Record, Report, Snapshot, Welcome
+from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Record, Report, Snapshot, Welcome, WindowGrant
 from global_sync.protocol.points import Point, Rest
 from global_sync.protocol.region import RegionSide
 from global_sync.protocol.region_state import KeyHistory, KeyState
@@ -22,7 +23,8 @@ from global_sync.simulation.redis import LIBRARY, RegionStore
 from regional_limiter.fallback import Fallback
 from regional_limiter.model.decision import ShareKind
 from regional_limiter.model.enforcement import BASE, Enforcement, ShareInForce, Write, WriteReply
-from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
+from regional_limiter.model.escrow import PointWindows, WindowNews
+from regional_limiter.model.share import SHARE_UNITS, WINDOW_POOL, ProtocolTimes, floor_of
 from regional_limiter.nodes_seen import NodesSeen
 from regional_limiter.store.base import BucketCall, TokenLease
 from regional_limiter.token_lease_table import Ask, TokenLeaseTable
@@ -721,6 +723,161 @@ class nodes_at_once(Agent):
     def _nodes_base_version(self) -> int | None:
         self._listening_since_us = -(10**12)
         return super()._nodes_base_version()
+
+
+# ---- windows in escrow
+
+
+def escrow_leader(cls: type[EscrowLeader]) -> type[EscrowLeader]:
+    class Leader(LeaderSide):
+        def _lead(self, ledger: Ledger, now_us: int) -> None:
+            super()._lead(ledger, now_us)
+            self._escrow = cls(ledger.windows)
+
+    MUTANTS[cls.__name__] = Cast(leader=Leader, broken=cls.__name__)
+    return cls
+
+
+def escrow_region(cls: type[EscrowRegion]) -> type[EscrowRegion]:
+    class Region(RegionSide):
+        def _start(self, agent_id: str) -> None:
+            super()._start(agent_id)
+            self.escrow = cls(self.region)
+
+    MUTANTS[cls.__name__] = Cast(region=Region, broken=cls.__name__)
+    return cls
+
+
+def point_windows(cls: type[PointWindows]) -> type[PointWindows]:
+    class Point(Enforcement):
+        def _born(self, now_us: int) -> Any:
+            variable = super()._born(now_us)
+            variable.windows = cls()
+            return variable
+
+    MUTANTS[cls.__name__] = Cast(enforcement=Point, broken=cls.__name__)
+    return cls
+
+
+@escrow_leader
+class pool_unchecked(EscrowLeader):
+    def _left(self, key: str, window: int) -> int:
+        return WINDOW_POOL
+
+
+@leader
+class grants_unbooked(LeaderSide):
+    """Only what is read back from the log counts."""
+
+    def grant_windows(self, now_us: int, wall_ms: int) -> list[Record]:
+        self._ledger.windows = self._fold.windows
+        self._escrow._ledger = self._fold.windows
+        granted = self._escrow.grants(now_us, wall_ms, len(self.regions), self._reissue_us)
+        return [WindowGrant(self.epoch, 1, *one) for one in granted]
+
+
+@leader
+class grants_forgotten(LeaderSide):
+    """A new leader begins with full pools."""
+
+    def _lead(self, ledger: Ledger, now_us: int) -> None:
+        ledger.windows = WindowLedger(ledger.windows.ended_ms)
+        super()._lead(ledger, now_us)
+
+
+@region
+class grants_of_any_epoch(RegionSide):
+    def on_record(self, record: Record) -> None:
+        if isinstance(record, WindowGrant):
+            self._on_window_grant(record)
+        else:
+            super().on_record(record)
+
+
+@escrow_region
+class grants_add_up(EscrowRegion):
+    def _take(self, key: str, window: int, end_ms: int, total: int) -> None:
+        if self.held(key, window):
+            total += self.held(key, window)
+        super()._take(key, window, end_ms, total)
+
+
+@leader
+class snap_without_windows(LeaderSide):
+    def _on_snapshot(self, part: Snapshot, offset: int) -> None:
+        super()._on_snapshot(replace(part, windows={}), offset)
+
+
+@leader
+class grants_while_snapping(LeaderSide):
+    @property
+    def snapping(self) -> bool:
+        return False
+
+
+@leader
+class ended_forgotten(LeaderSide):
+    """Which windows are over is told by the clock alone."""
+
+    def _on_snapshot(self, part: Snapshot, offset: int) -> None:
+        super()._on_snapshot(replace(part, windows_ended_ms=0), offset)
+
+
+@enforcement
+class lost_is_empty(Enforcement):
+    def window_share(self, now_us: int, key: str, domain: str, window: int, start_us: int) -> ShareInForce:
+        return replace(super().window_share(now_us, key, domain, window, start_us), share_before=0)
+
+
+@escrow_region
+class nothing_before(EscrowRegion):
+    """An instance is told of every grant as if it had come since it began."""
+
+    def _all(self) -> dict[tuple[str, int], int]:
+        return {}
+
+
+@escrow_region
+class told_unconfirmed(EscrowRegion):
+    """Whatever instance answers is told, as of what has been read when it does."""
+
+    def was_told(self, point: str, instance: str, news: WindowNews) -> None:
+        super().was_told(point, instance, news)
+        if point not in self._told and instance:
+            self.confirm(point, instance)
+
+
+@enforcement
+class told_any_instance(Enforcement):
+    def tell_windows(self, now_us: int, news: WindowNews) -> str:
+        return super().tell_windows(now_us, replace(news, instance=self.instance))
+
+
+@point_windows
+class grants_of_any_window(PointWindows):
+    def granted(self, key: str, window: int) -> tuple[int, int]:
+        rows = self._rows.get(key)
+        return (rows[-1].total, rows[-1].before) if rows else (0, 0)
+
+
+@enforcement
+class base_raised_at_once(Enforcement):
+    @staticmethod
+    def _base_of_window(variable: Any, domain: str, start_us: int) -> int:
+        known = variable.bases.get(domain)
+        return known.series.now if known else 0
+
+
+@point_windows
+class vouch_any_version(PointWindows):
+    def is_vouched(self, domain: str, base_version: int, start_us: int) -> bool:
+        return super().is_vouched(domain, self._base_version, start_us)
+
+
+@escrow_leader
+class grants_said_once(EscrowLeader):
+    def grants(self, now_us: int, wall_ms: int, regions: int, reissue_us: int) -> list[Grant]:
+        return super().grants(now_us, wall_ms, regions, 10**15)
 
 
 # ---- T1 is a rule of whoever calls the leader: the schedule itself breaks it

@@ -183,7 +183,7 @@ class World:
         self.read_log(candidate)
         self.land(candidate.side.beat(now) if renew else [])
         self.land(candidate.side.tend(now))
-        self.land(candidate.side.done(now))
+        self.land(candidate.side.done(now, now // 1000))
         self.read_log(candidate)
 
     def quiet_agent_round(self, name: str, agent: Agent) -> None:
@@ -442,7 +442,7 @@ class World:
         elif what < 0.935:
             out = side.snapshot(now, random.choice([1, 2, 1000]))
         else:
-            out = side.done(now)
+            out = side.done(now, now // 1000)
         self.append(out, pause)
         if pause:
             candidate.paused_until = self.true + pause

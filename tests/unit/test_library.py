@@ -80,7 +80,7 @@ def test_one_bucket_twice_in_a_call_is_refused_not_charged_once() -> None:
     [
         BucketCall("rl:{t}:d/r:u", Algorithm.TOKEN_BUCKET, 1, None, None, 1),
         BucketCall("rl:{t}:d/r:u", Algorithm.FIXED_WINDOW, 1, None, None, 1),
-        BucketCall("rl:{t}:d/r:u", Algorithm.FIXED_WINDOW, 1, None, 1000, 1, sharing=Sharing.ADAPTIVE),
+        BucketCall("rl:{t}:d/r:u", Algorithm.SLIDING_WINDOW_LOG, 1, None, 1000, 1, sharing=Sharing.ADAPTIVE),
     ],
 )
 def test_a_limit_without_its_numbers_is_refused(wrong: BucketCall) -> None:

@@ -124,7 +124,9 @@ def test_beats_and_records_are_bounded(clock: Clock, monkeypatch: pytest.MonkeyP
     assert point.check(now_us, [call_of("t", capacity=9)], "r1")[0].remaining == 5
 
 
-def test_an_adaptive_window_is_refused_not_decided_at_some_share(store: MemoryStore) -> None:
-    window = call_of("t", algorithm=Algorithm.FIXED_WINDOW, refill=None, window_ms=1000, sharing=Sharing.ADAPTIVE)
+def test_an_adaptive_sliding_window_is_refused_not_decided_at_some_share(store: MemoryStore) -> None:
+    window = call_of(
+        "t", algorithm=Algorithm.SLIDING_WINDOW_LOG, refill=None, window_ms=1000, sharing=Sharing.ADAPTIVE
+    )
     with pytest.raises(ValueError, match="adaptive"):
         store.decide([window])

@@ -171,6 +171,6 @@ def test_an_unreadable_state_counts_as_empty() -> None:
     assert (verdict.allowed, verdict.remaining, verdict.retry_after_ms) == (False, 0, 34)
 
 
-def test_a_window_cannot_follow_a_moving_share() -> None:
+def test_a_sliding_window_cannot_follow_a_moving_share() -> None:
     with pytest.raises(ValueError, match="adaptive"):
-        functions_of(replace(ADAPTIVE, algorithm=Algorithm.FIXED_WINDOW, window_ms=1000, refill=None))
+        functions_of(replace(ADAPTIVE, algorithm=Algorithm.SLIDING_WINDOW_LOG, window_ms=1000, refill=None))

@@ -38,6 +38,11 @@
 --                               m, (key, value) x m, (domain, base)..
 --                                                               -> accepted, instance, time_us, age_us, session, version,
 --                                                                  keys of which leased tokens may be about..
+-- windows        no keys   args instance, base_version, d, (domain, since_ms) x d,
+--                               (key, window, end_ms, total, before)..
+--                                                               -> its instance (another took nothing), time_us, (key,
+--                                                                  window, end_ms, used, offered, part, granted,
+--                                                                  capacity, regions)..
 -- publish_rules  no keys   args version, blob                   -> version now known
 -- fetch_rules    no keys   args -                               -> version (-1: none), blob
 --

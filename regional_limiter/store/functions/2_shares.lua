@@ -16,6 +16,7 @@ local function born(t)
     consent = t + CONSENT_US, all_known = false, replid = '', default = new_series(FLOOR, t),
     leases = {}, leases_held = 0, bases = {}, domains_held = 0, base_version = -1, vector = {},
     leased = {}, leased_held = 0, leased_before = {}, leased_since = t,
+    granted = {}, granted_held = 0, vouched = {}, vouched_version = -1, uses = {}, uses_held = 0,
     beats = {}, beats_held = 0, demand = {}, demand_held = 0, rules_version = -1, rules_blob = '',
   }
 end
@@ -52,17 +53,29 @@ local function resolve(value, base)
   return value
 end
 
+-- held: since when which base, oldest first, of the last ones
+local function turn_base(known, base, t)
+  if base == known.series.v then return end
+  turn(known.series, base, t)
+  local held = known.held
+  held[#held + 1] = {at = t, base = base}
+  if #held > @BASES_REMEMBERED@ then
+    for i = 1, #held do held[i] = held[i + 1] end
+  end
+end
+
 local function know_base(t, domain, version, base)
   local known = var.bases[domain]
   if not known then
     if var.domains_held >= DOMAINS_MOST then return end
     var.domains_held = var.domains_held + 1
-    var.bases[domain] = {version = version, series = new_series(base, t)}
+    var.bases[domain] =
+      {version = version, series = new_series(base, t), held = {{at = t, base = base}}}
   elseif version > known.version then
     known.version = version
-    turn(known.series, base, t)
+    turn_base(known, base, t)
   elseif version == known.version and base < known.series.v then
-    turn(known.series, base, t)
+    turn_base(known, base, t)
   end
 end
 

@@ -9,6 +9,7 @@
 --   reaches(p, window, now)       (if the kind has it) -> instead: whether a refund now reaches a charge of that window
 --   renew(s, p, key, ms)          (if the kind has leases) -> whether s.holder still has one, renewed.  Writes
 --   release(s, p, key, ms)        (if the kind has leases) -> whether s.holder had one, which is over now.  Writes
+--   share(s, p, key, t)           (if an adaptive one is no part of a base) -> puts share, kind and before into s
 -- and of flags: adaptive (follows a moving share), holder (each call has one more argument).
 local kinds = {}
 

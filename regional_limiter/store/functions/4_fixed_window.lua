@@ -18,11 +18,31 @@ function fixed_window.window(p, ms)
   error({err = '@OTHER_WINDOWS@ ' .. ms})
 end
 
+-- An adaptive one is in escrow: see 2_windows.lua.  s.before: what counts as used where no count is stored.
+function fixed_window.share(s, p, key, t)
+  local window = fixed_window.window(p, floor(t / 1000))
+  s.share, s.kind, s.before, s.granted = window_share(key, p.domain, window, 1000 * (p.window_ms or 1) * window)
+  s.since, s.before_since = 0, 0
+end
+
+local function top_of(s, p)
+  return p.adaptive and region_capacity(p.capacity, s.share, p.regions) or p.part
+end
+
 function fixed_window.examine(s, p, key, cost, ms)
   s.window, s.left = fixed_window.window(p, ms)
+  s.end_ms = ms + s.left
+  s.bucket = key
   s.key = key .. ':' .. s.window
-  s.level = tonumber(redis.call('GET', s.key) or 0)
-  return cost, p.part - s.level
+  s.top = top_of(s, p)
+  local stored = redis.call('GET', s.key)
+  if stored then
+    s.level = tonumber(stored)
+  else
+    s.level = p.adaptive and region_capacity(p.capacity, s.before, p.regions) or 0
+    s.denies_freely = s.level > 0
+  end
+  return cost, s.top - s.level
 end
 
 function fixed_window.finish(s, p, charge)
@@ -30,19 +50,27 @@ function fixed_window.finish(s, p, charge)
     s.level = min(s.level + s.cost, max(s.level, 2 * p.capacity))
     redis.call('SET', s.key, s.level, 'PX', s.left + STEP_KEPT_MS)
   end
-  local wait = 0
-  if s.reason == LIMITED then wait = s.cost > p.part and RETRY_FOR_LARGER_SHARE_MS or s.left end
-  return max(0, p.part - s.level), wait, s.left
+  local wait, remaining = 0, max(0, s.top - s.level)
+  if s.reason == LIMITED then
+    wait = s.cost > s.top and RETRY_FOR_LARGER_SHARE_MS or s.left
+    if p.adaptive then wait = min(RETRY_FOR_LARGER_SHARE_MS, s.left) end
+  end
+  if p.adaptive and s.cost > 0 and s.reason <= LIMITED and (s.reason == LIMITED or 2 * remaining < s.top) then
+    note_use(s.bucket, s.window, s.end_ms, s.top - remaining, s.cost, s.top, s.granted, p.capacity, p.regions)
+  end
+  return remaining, wait, s.left
 end
 
 function fixed_window.give_back(s, p, key, cost, ms)
   local window, left = fixed_window.window(p, ms)
   key = key .. ':' .. window
   local state = redis.call('GET', key)
-  if not state then return p.part end
+  local top = top_of(s, p)
+  if not state then return top end
   local count = max(0, tonumber(state) - cost)
   redis.call('SET', key, count, 'PX', left + STEP_KEPT_MS)
-  return max(0, p.part - count)
+  return max(0, top - count)
 end
 
+fixed_window.adaptive = true
 kinds['2'] = fixed_window

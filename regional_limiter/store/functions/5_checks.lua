@@ -5,7 +5,11 @@ local seen = {} -- one table a place, used again by every call
 local function share_for(s, p, key, t)
   if p.adaptive then
     know_base(t, p.domain, p.base_version, p.base)
-    s.share, s.kind, s.since, s.before, s.before_since = share_of(t, key, p.domain)
+    if p.kind.share then
+      p.kind.share(s, p, key, t)
+    else
+      s.share, s.kind, s.since, s.before, s.before_since = share_of(t, key, p.domain)
+    end
     s.session_left, s.consent_left = max(0, var.ends - t), max(0, var.consent - t)
   else
     s.share, s.kind = p.whole and @SHARE_UNITS@ or p.base, p.whole and 0 or 2
@@ -22,6 +26,7 @@ local function examine(i, key, cost, p, t, ms, holder)
   end
   s.key, s.p, s.cost, s.holder = key, p, cost, holder
   share_for(s, p, key, t)
+  s.denies_freely = false
   local price, held = p.kind.examine(s, p, key, cost, ms)
   s.reason, s.costs_denied = OK, false
   if p.capacity == 0 then
@@ -29,7 +34,7 @@ local function examine(i, key, cost, p, t, ms, holder)
   elseif cost > p.largest then
     s.reason = EXCEEDS_CAPACITY
   elseif cost > 0 then
-    s.costs_denied = p.charge_denied
+    s.costs_denied = p.charge_denied and not s.denies_freely
     if price > held then s.reason = LIMITED end
   end
   return s.reason == OK

@@ -29,6 +29,8 @@ from global_sync.protocol.messages import (
     Snapshot,
     Want,
     Welcome,
+    WindowAsk,
+    WindowGrant,
 )
 
 settings.register_profile("busy machine", deadline=None, max_examples=60)
@@ -42,6 +44,12 @@ shares = st.integers(-1, 10_000)
 bases = st.dictionaries(names, st.dictionaries(names, st.integers(0, 10_000), max_size=3), max_size=2)
 entries = st.lists(st.tuples(seqs, shares, counters), max_size=3).map(tuple)
 parts = st.integers(1, 5).flatmap(lambda n: st.tuples(st.integers(0, n - 1), st.just(n)))
+
+
+granted = st.integers(0, 10_000)
+windows = st.lists(
+    st.tuples(counters, counters, st.dictionaries(names, granted, max_size=3)), min_size=1, max_size=2
+).map(tuple)
 
 
 @st.composite
@@ -68,6 +76,9 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         booked=draw(bases),
         ledger=draw(st.dictionaries(names, st.dictionaries(names, entries, max_size=2), max_size=3)),
         gone=draw(st.lists(names, max_size=2).map(tuple)),
+        windows=draw(st.dictionaries(names, windows, max_size=2)),
+        windows_ended_ms=draw(counters),
+        since=draw(st.dictionaries(names, st.integers(-1, 2**62), max_size=2)),
     )
 
 
@@ -85,7 +96,8 @@ records = st.one_of(
     ),
     leases(),
     st.builds(Config, counters, counters, bases),
-    st.builds(Done, counters, counters),
+    st.builds(Done, counters, counters, st.dictionaries(names, counters, max_size=2)),
+    st.builds(WindowGrant, counters, counters, names, names, counters, counters, granted),
     st.builds(Gone, counters, names),
     snapshots(),
 )
@@ -99,6 +111,7 @@ reports = st.builds(
     st.integers(0, 2**40),
     st.dictionaries(names, st.tuples(seqs, shares), max_size=3),
     st.dictionaries(names, st.builds(Want, st.integers(0, 2**40), st.integers(0, 2**40)), max_size=3),
+    asks=st.dictionaries(names, st.builds(WindowAsk, counters, counters, counters, granted, counters), max_size=2),
 )
 
 
@@ -135,6 +148,7 @@ def test_a_torn_report_is_one_clear_error(sent: Report, data: st.DataObject) -> 
         decode_report(whole[:cut])
 
 
+GRANT = {"epoch": 1, "n": 1, "key": "k", "region": "r", "window": 5, "end_ms": 6, "total": 5}
 LEASE = {"epoch": 1, "n": 1, "key": "k", "region": "r", "session": 1, "kind": "grow", "value": 5}
 WRONG = {
     "another version": {"v": 2, "records": []},
@@ -152,6 +166,7 @@ WRONG = {
         "v": 1,
         "records": [["config", {"epoch": 1, "version": 1, "bases": {"d": {"r": 10_001}}}]],
     },
+    "more of a window than there is": {"v": 1, "records": [["window", GRANT | {"total": 10_001}]]},
     "a missing field": {"v": 1, "records": [["done", {"epoch": 1}]]},
     "one bad among good": {"v": 1, "records": [["lease", LEASE], ["lease", {}]]},
 }
@@ -166,3 +181,11 @@ def test_what_no_leader_can_mean_is_refused(what: str) -> None:
 def test_unknown_fields_are_ignored_so_that_a_newer_writer_may_add_some() -> None:
     data = {"v": 1, "records": [["done", {"epoch": 1, "version": 2, "why": "later"}]]}
     assert decode_records(json.dumps(data).encode()) == [Done(1, 2)]
+
+
+def test_who_knows_nothing_of_windows_meets_them_by_themselves_and_takes_no_snapshot_for_whole() -> None:
+    grant = WindowGrant(1, 2, "k", "r", 5, 6, 7)
+    part = Snapshot(1, 1, 1, 2, (), {}, {}, 0, {}, 0, {}, {}, windows={"k": ((5, 6, {"r": 7}),)})
+    batches = encode_batches([Done(1, 1), grant, grant, Done(1, 2)])
+    assert [len(decode_records(batch)) for batch in batches] == [1, 2, 1]
+    assert json.loads(encode_records([part]))["records"][0][0] not in ("snapshot", "window")

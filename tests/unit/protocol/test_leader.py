@@ -199,10 +199,10 @@ def test_a_config_is_said_again_until_it_is_read_back_and_done_until_everyone_ha
     assert bench.side.done(bench.now) == []
     assert bench.side.waiting_for_bases() == {"shop": {"eu": 5000}}
     bench.report("eu", 1, base_version=4)
-    assert bench.side.done(bench.now) == [Done(1, 2)]
+    assert bench.side.done(bench.now, 7) == [Done(1, 2, {"shop": 7})]
     assert bench.side.done(bench.now) == []
     bench.now += 2 * SECOND
-    assert bench.side.done(bench.now) == [Done(1, 2)]
+    assert bench.side.done(bench.now, 7) == [Done(1, 2, {"shop": 7})]
     for region in ("eu", "us"):
         bench.report(region, 1, base_version=5)
     bench.now += 2 * SECOND

@@ -487,23 +487,19 @@ def test_a_lease_has_an_end() -> None:
 
 
 @pytest.mark.parametrize("algorithm", Algorithm)
-def test_what_follows_demand_is_a_bucket_and_the_rest_says_static(algorithm: Algorithm) -> None:
+def test_what_follows_demand_is_a_bucket_or_a_fixed_window_and_the_rest_says_static(algorithm: Algorithm) -> None:
     of_set = {"regions": ["a", "b"]}
     assert the_rule(kind(algorithm, scope="global", distribution="static"), **of_set).capacity == 5
-    if algorithm in (Algorithm.TOKEN_BUCKET, Algorithm.GCRA, Algorithm.LEAKY_BUCKET):
+    buckets = (Algorithm.TOKEN_BUCKET, Algorithm.GCRA, Algorithm.LEAKY_BUCKET)
+    if algorithm in (*buckets, Algorithm.FIXED_WINDOW):
         assert the_rule(kind(algorithm, scope="global"), **of_set).distribution is Distribution.ADAPTIVE
     else:
         fault = rule_faults(kind(algorithm, scope="global"), **of_set)["distribution"]
         assert "say distribution: static" in fault
         assert ("not built yet" in fault) is True
-        assert ("cannot be adaptive" in fault) is (algorithm is not Algorithm.FIXED_WINDOW)
+        assert "cannot be adaptive" in fault
     small = rule_faults(kind(algorithm, scope="global", distribution="static"), regions=list("abcdef"))
     assert list(small) == [next(iter(ONE_OF_EACH[algorithm]))]
-
-
-def test_an_adaptive_window_says_static() -> None:
-    faults = rule_faults(window(scope="global"), regions=["a", "b"])
-    assert "distribution: static" in faults["distribution"]
 
 
 @pytest.mark.parametrize("distribution", ["adaptive", "static"])
