@@ -2,8 +2,8 @@
 
 Everything of :mod:`world` goes on: leaders come and go, agents are doubled, Redis restarts (and loses its counts,
 or not), appends swap and get lost.  Weights stay as they are: what a change of bases means for a window is told by
-directed schedules.  After every event: no window of a key was admitted more than the limit (and no process has found
-an invariant of its own broken).
+directed schedules.  After every event: no window of a key was admitted more than the limit, and no process has
+found an invariant of its own broken.
 """
 
 from __future__ import annotations
@@ -37,18 +37,22 @@ class EscrowWorld(World):
         super().step(number)
         chance = self.chance
         chance.seed(self.seed << 33 | number)
-        for _ in range(2):
+        for _ in range(6):
             what, name = chance.random(), chance.choice(self.names)
             if isinstance(self.plant(name), Destroyed):
                 continue
-            if what < 0.4:
+            if what < 0.2:
                 self.spend(name)
-            elif what < 0.6:
+            elif what < 0.5:
                 self.ask(name)
-            elif what < 0.8:
+            elif what < 0.7:
                 self.tell_points(name)
-            else:
+            elif what < 0.985:
                 self.grant()
+            elif what < 0.992:
+                self.redis_restarts()
+            else:
+                self.change_leader()
 
     def any_agent(self, name: str) -> Agent | None:
         agents = [agent for agent in self.agents[name] if self.true >= agent.paused_until]
@@ -106,6 +110,14 @@ class EscrowWorld(World):
             granted = candidate.side.grant_windows(now, now // 1000)
             self.counted["granted"] += len(granted)
             self.append(granted, self.pause(0.06))
+
+    def change_leader(self) -> None:
+        """Somebody takes over who has read all that there is; the one before goes on until it reads of that."""
+        candidate = self.chance.choice(self.candidates)
+        if self.true >= max(candidate.paused_until, self.hub_down_until):
+            self.read_log(candidate)
+            now = candidate.clock.read(self.true)
+            self.append([candidate.side.take_over(now, self.name_for("nonce"))])
 
     def redis_restarts(self) -> None:
         plant = self.any_plant()

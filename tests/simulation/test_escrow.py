@@ -10,7 +10,6 @@ from regional_limiter.model.share import ProtocolTimes
 
 from .cast import Cast
 from .escrow_world import run
-from .mutants import MUTANTS
 
 SECOND = 1_000_000
 REGIONS = {"us-east": 2_000, "eu-west": 40_000, "ap-south": 100_000}
@@ -36,22 +35,18 @@ def admitted(world: World, region: str, seconds: int) -> float:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("first", range(0, 200, 50))
-def test_no_window_is_admitted_more_than_the_limit(first: int) -> None:
-    worlds = [run(seed, 250) for seed in range(first, first + 50)]
+def test_no_window_is_admitted_more_than_the_limit() -> None:
+    worlds = [run(seed, 250) for seed in range(50)]
     assert [(world.seed, world.found) for world in worlds if world.found] == []
     assert sum(world.counted["granted"] for world in worlds) > 500
     assert sum(sum(world.till.admitted.values()) for world in worlds) > 1000
-
-
-def test_random_worlds_notice_that_grants_are_forgotten() -> None:
-    assert any(run(seed, 400, MUTANTS["grants_forgotten"]).found for seed in range(40))
 
 
 def test_the_same_seed_gives_the_same_windows() -> None:
     assert run(3, 200, Cast()).till.admitted == run(3, 200).till.admitted
 
 
+@pytest.mark.timeout(180)
 def test_what_one_region_asks_for_alone_is_half_of_the_limit_and_half_of_its_base() -> None:
     world = world_of_windows()
     world.offer("eu-west", traces.steady(500))
@@ -62,6 +57,7 @@ def test_what_one_region_asks_for_alone_is_half_of_the_limit_and_half_of_its_bas
     assert 0 < len([record for record in world.log if isinstance(record, WindowGrant)]) < 150
 
 
+@pytest.mark.timeout(180)
 def test_all_regions_together_use_a_whole_window() -> None:
     world = world_of_windows()
     for region in REGIONS:
@@ -74,6 +70,7 @@ def test_all_regions_together_use_a_whole_window() -> None:
     assert world.problems() == []
 
 
+@pytest.mark.timeout(180)
 def test_a_region_that_is_cut_off_has_half_of_its_base_in_every_window_and_more_again_when_healed() -> None:
     world = world_of_windows()
     for region in ("eu-west", "ap-south"):
