@@ -71,6 +71,7 @@ def make_changes(control: Control, edit: Edit, domains: Sequence[str], reason: s
     """Make them, each from the newest version; what was made, and the newest version of any (0: none)."""
     made: dict[str, Change] = {}
     newest = 0
+    try_changes(control, changes_of(read_regions(control), edit, domains))
     for _ in range(TRIES):
         changes = changes_of(read_regions(control), edit, domains)
         if not changes:
@@ -84,6 +85,15 @@ def make_changes(control: Control, edit: Edit, domains: Sequence[str], reason: s
     if left:
         fail(f"others change {left[0].domain} all the time: try again", 1)
     return list(made.values()), newest
+
+
+def try_changes(control: Control, changes: Sequence[Change]) -> None:
+    """Ends the process when one of them would be refused: a limit too small for so many regions, say."""
+    for change in changes:
+        try:
+            control.call("PUT", f"/rulesets/{change.domain}/regions", params={"dry_run": True}, json=change.after)
+        except (Refused, NoAnswer) as error:
+            end_refused(change.domain, error)
 
 
 def _put(control: Control, change: Change, reason: str) -> int | None:

@@ -17,6 +17,7 @@ from services.cli.region_changes import (
     changes_of,
     make_changes,
     read_regions,
+    try_changes,
     wait_until_done,
     waiting_for,
 )
@@ -236,7 +237,9 @@ class _Order:
 
 def _carry_out(api: Control, order: _Order) -> None:
     if order.dry_run:
-        _tell_plan(read_regions(api), order)
+        document = read_regions(api)
+        try_changes(api, changes_of(document, order.edit, order.domains))
+        _tell_plan(document, order)
         return
     made, version = make_changes(api, order.edit, order.domains, order.reason)
     if not order.as_json:

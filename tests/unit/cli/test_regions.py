@@ -62,6 +62,18 @@ def test_weights_are_changed_from_what_is_there_and_the_history_says_who_and_why
     assert (newest["kind"], newest["domain"], newest["reason"]) == ("put_regions", "life", "more there")
 
 
+@pytest.mark.parametrize("how", [[], ["--dry-run"]], ids=["made", "tried"])
+def test_no_domain_is_changed_when_one_of_them_refuses(how: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(SET.replace("domain: life", "domain: tiny").replace("capacity: 10", "capacity: 2"))
+    assert run("rules", "apply", str(file))[0] == 0
+    code, _, err = run("region", "join", "ap-south", "--unheard", "--wait", "0", *how)
+    assert code == 1
+    assert "tiny: refused" in err
+    assert weights() == {"us-east": 3, "eu-west": 1}
+    assert run("region", "join", "ap-south", "--unheard", "--wait", "0", "--domain", "life", *how)[0] == 0
+
+
 def test_what_is_not_in_force_in_time_is_told_with_what_it_waits_for() -> None:
     code, out, err = run("region", "reweight", "eu-west=7", "--wait", "0.1", "--json")
     assert code == 1
