@@ -529,7 +529,12 @@ class Agent:
 
     async def _publish_usage(self) -> None:
         self._usage_seq += 1
-        await self._send(USAGE, msgspec.json.encode({**self.view(), "counted": self.usage.rows()}))
+        await self._send(
+            USAGE,
+            msgspec.json.encode(
+                {**self.view(), "counted": self.usage.rows(), "counted_keys": self.usage.key_rows(self._now_us())}
+            ),
+        )
 
     def view(self) -> dict[str, object]:
         """The region as its agent sees it: published as usage, and shown by the sync service."""

@@ -21,6 +21,7 @@ CHANGE_BYTES_MOST = 900_000
 FAULTS_TOLD_MOST = 100
 
 PUT_RULE, DELETE_RULE, PUT_SET, UNREADABLE = "put_rule", "delete_rule", "put_set", "unreadable"
+DELETE_DOMAIN = "delete_domain"
 PUT_OVERRIDE, DELETE_OVERRIDE, END_OVERRIDES = "put_override", "delete_override", "end_overrides"
 PUT_SUBJECTS, DELETE_SUBJECTS = "put_subjects", "delete_subjects"
 STORE_SUBJECTS, FORGET_SUBJECTS = "store_subjects", "forget_subjects"
@@ -31,6 +32,7 @@ _NEEDS: Mapping[str, tuple[str, ...]] = {
     PUT_RULE: ("domain", "rule_id", "rule"),
     DELETE_RULE: ("domain", "rule_id"),
     PUT_SET: ("domain", "document"),
+    DELETE_DOMAIN: ("domain",),
     PUT_OVERRIDE: ("domain", "override"),
     DELETE_OVERRIDE: ("domain", "override"),
     END_OVERRIDES: ("domain", "ended_by_ms"),
@@ -169,6 +171,8 @@ def changed_document(known: Mapping[str, Any] | None, change: Change) -> dict[st
     """
     if change.kind == PUT_SET:
         return {"domain": change.domain, **(change.document or {})}
+    if change.kind == DELETE_DOMAIN:
+        return _emptied(change.domain, known)
     if known is None:
         document: dict[str, Any] = {"domain": change.domain, "rules": []}
         if change.regions:
@@ -192,6 +196,14 @@ def _with_regions(known: Mapping[str, Any] | None, change: Change) -> dict[str, 
     if known is None:
         raise ChangeRefused([Fault("domain", f"there are no rules of {change.domain}")])
     return {**known, "regions": change.regions}
+
+
+def _emptied(domain: str, known: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Without rules.  Its regions stay: among them its shares are divided, should it come again."""
+    if known is None:
+        raise ChangeRefused([Fault("domain", f"there is no domain {domain}")])
+    regions = {"regions": known["regions"]} if "regions" in known else {}
+    return {"domain": domain, **regions, "rules": []}
 
 
 def _without_rule(document: dict[str, Any], rule_id: str) -> dict[str, Any]:

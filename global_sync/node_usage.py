@@ -5,26 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from global_sync.key_usage import KeyUsage, Totals, totals_of
 from regional_limiter.store.base import BeatSeen, NodeBeat, RuleTotals
 
 KEYS_MOST = 5_000
 RATE_OVER_US = 1_000_000
 RATE_BEATS_MOST = 8
 SOURCES_MOST = 1_000
-Totals = tuple[int, int, int, int, int, int]
-"""As the fields of RuleTotals: allowed, denied, allowed cost, denied cost, degraded, at the floor."""
 _NONE: Totals = (0, 0, 0, 0, 0, 0)
-
-
-def totals_of(usage: RuleTotals) -> Totals:
-    return (
-        usage.allowed,
-        usage.denied,
-        usage.allowed_cost,
-        usage.denied_cost,
-        usage.degraded,
-        usage.at_floor,
-    )
 
 
 def _asked(usage: RuleTotals | None) -> int:
@@ -99,6 +87,7 @@ class NodeUsage:
         self._forget_after_us = forget_after_us
         self._rules = _Merged(limit=20_000, tells_rows=True)
         self._keys = _Merged(limit=KEYS_MOST)
+        self._windows = KeyUsage()
         self._last_heard_us: dict[str, int] = {}
         self._beats: dict[str, NodeBeat] = {}
         self._lately: dict[str, deque[tuple[int, Mapping[str, RuleTotals]]]] = {}
@@ -113,10 +102,15 @@ class NodeUsage:
             self._note_lately(source, heard_us, beat.key_usage)
         self._rules.take(source, beat.usage)
         self._keys.take(source, beat.key_usage)
+        self._windows.take(source, beat.told, beat.windows, now_us)
 
     def rows(self, grown_most: int = 1000, others_most: int = 100) -> dict[str, dict[str, Totals]]:
         """What each incarnation of a node has counted by rule: the same numbers whichever agent tells them."""
         return self._rules.rows(grown_most, others_most)
+
+    def key_rows(self, now_us: int) -> dict[str, dict[str, Totals]]:
+        """What each incarnation of a node has counted by key, window by window; told as :meth:`rows` is."""
+        return self._windows.rows(now_us)
 
     def expire(self, now_us: int) -> None:
         """Forget nodes that have been silent for long.  What they counted stays, should they come back."""

@@ -55,7 +55,9 @@ class RegionRules:
         version = max((state.version for state in states.values()), default=-1)
         if version <= self.version:
             return False
-        sources = {domain: Source(state.version, state.document) for domain, state in states.items()}
+        sources = {
+            domain: Source(state.version, state.document) for domain, state in states.items() if not state.deleted
+        }
         try:
             return self._use(encode_blob(version, sources), keep=True)
         except OSError as error:

@@ -35,12 +35,14 @@ class _Blob(msgspec.Struct, kw_only=True):
     rule_versions: dict[str, int]
     version: int
     bases_version: int = 0
+    deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DomainState:
     """One domain's accepted set.  ``version``: of the newest accepted change; ``bases_version``: of the newest
-    that changed the bases; ``epoch``: of the leader that wrote it."""
+    that changed the bases; ``epoch``: of the leader that wrote it.  ``deleted``: the domain is as if it had never
+    had rules, but for its bases."""
 
     domain: str
     document: Mapping[str, Any]
@@ -48,6 +50,7 @@ class DomainState:
     version: int
     bases_version: int
     epoch: int = 0
+    deleted: bool = False
 
     @property
     def offset(self) -> int:
@@ -62,6 +65,7 @@ def encode_parts(state: DomainState, epoch: int) -> list[tuple[bytes, bytes]]:
             rule_versions=dict(state.rule_versions),
             version=state.version,
             bases_version=state.bases_version,
+            deleted=state.deleted,
         )
     )
     text = _ascii(blob.decode())
@@ -149,7 +153,13 @@ class RulesFold:
             del waiting[order]
             return False
         self._states[part.domain] = DomainState(
-            part.domain, blob.document, blob.rule_versions, blob.version, blob.bases_version, part.epoch
+            part.domain,
+            blob.document,
+            blob.rule_versions,
+            blob.version,
+            blob.bases_version,
+            part.epoch,
+            blob.deleted,
         )
         self._incomplete[part.domain] = {later: parts for later, parts in waiting.items() if later > order}
         return True

@@ -15,9 +15,11 @@ from typing import Any
 import msgspec
 
 from global_sync.changes import (
+    DELETE_DOMAIN,
     DELETE_RULE,
     DOMAINLESS_KINDS,
     FAULTS_TOLD_MOST,
+    PUT_REGIONS,
     PUT_RULE,
     PUT_SET,
     STORE_SUBJECTS,
@@ -128,7 +130,9 @@ class Rulebook:
             elif proposal.kind not in DOMAINLESS_KINDS:
                 proposal = self._with_regions(proposal, known)
                 document = self._changed(proposal, known)
-                self._accept(proposal.domain, document, known, offset + 1)
+                stays_deleted = proposal.kind == PUT_REGIONS and known is not None and known.deleted
+                deleted = proposal.kind == DELETE_DOMAIN or stays_deleted
+                self._accept(proposal.domain, document, known, offset + 1, deleted=deleted)
         except ChangeRefused as refused:
             met = self._version_met(proposal, known)
             return Outcome(proposal, offset, False, met, refused.conflict, tuple(refused.faults))
@@ -162,7 +166,7 @@ class Rulebook:
     @staticmethod
     def _version_met(proposal: Proposal, known: DomainState | None) -> int:
         """Of what the proposal changes: a rule, or else the set."""
-        if known is None:
+        if known is None or known.deleted:
             return 0
         if proposal.kind in (PUT_RULE, DELETE_RULE) and proposal.rule_id is not None:
             return known.rule_versions.get(proposal.rule_id, 0)
@@ -174,6 +178,8 @@ class Rulebook:
         if proposal.made_from is not None and proposal.made_from != met:
             problem = f"was made from version {proposal.made_from}, but {met} is the newest"
             raise ChangeRefused([Fault("made_from", problem)], conflict=True)
+        if proposal.kind == DELETE_DOMAIN and known is not None and known.deleted:
+            raise ChangeRefused([Fault("domain", f"there is no domain {proposal.domain} any more")])
         return changed_document(known.document if known else None, proposal)
 
     def _with_regions(self, proposal: Proposal, known: DomainState | None) -> Proposal:
@@ -189,7 +195,9 @@ class Rulebook:
         )
         return dict.fromkeys(usual, 1) if isinstance(usual, list) else usual
 
-    def _accept(self, domain: str, document: dict[str, Any], known: DomainState | None, version: int) -> None:
+    def _accept(
+        self, domain: str, document: dict[str, Any], known: DomainState | None, version: int, *, deleted: bool
+    ) -> None:
         rule_set = parse_document(document)
         if rule_set.domain != domain:
             raise ChangeRefused([Fault("domain", f"is {rule_set.domain!r}, but the change is of {domain!r}")])
@@ -205,7 +213,7 @@ class Rulebook:
         # A domain's first set counts as a change, also when it names no regions.
         same_bases = known is not None and self._bases.get(domain) == bases and domain not in self._unreadable
         bases_version = known.bases_version if known and same_bases else version
-        self._states[domain] = DomainState(domain, document, rule_versions, version, bases_version)
+        self._states[domain] = DomainState(domain, document, rule_versions, version, bases_version, deleted=deleted)
         self._bases[domain] = bases
         self._unreadable.discard(domain)
         self._note_end(domain)

@@ -15,6 +15,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from time import monotonic_ns
 
@@ -102,6 +103,7 @@ class Limiter:
         self._node = node
         self._address = address
         self._incarnation = secrets.token_hex(8)
+        self._beats = count(1)
         # A check that waits for it and is then asked still comes back in time.
         lookup = store if isinstance(store, SubjectLookup) else None
         self._subjects = SubjectLookups(lookup, SUBJECT_WAIT * deadline_s)
@@ -173,6 +175,8 @@ class Limiter:
             usage=self._counts.usage(),
             key_usage=self._counts.key_usage(),
             library=self._store.version,
+            windows=self._counts.windows(monotonic_ns() // 1000),
+            told=next(self._beats),
         )
 
     def _hear(self, point: str, reply: TouchReply) -> None:

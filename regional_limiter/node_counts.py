@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from regional_limiter.key_windows import KeyWindows
 from regional_limiter.lending import Brought
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.plan import Asking, Plan, Step
@@ -30,6 +31,7 @@ class NodeCounts:
     def __init__(self, wanted: Callable[[str, int], None]) -> None:
         self._rules = Totals(RULES_COUNTED)
         self._keys = Totals(KEYS_COUNTED)
+        self._windows = KeyWindows()
         self._degraded: dict[str, int] = {}
         self._wanted = wanted
 
@@ -45,6 +47,10 @@ class NodeCounts:
         """By key, of the busiest keys of global rules."""
         return self._keys.snapshot(KEYS_TOLD)
 
+    def windows(self, now_us: int) -> Mapping[str, Mapping[str, RuleTotals]]:
+        """By window, of the busiest keys of all rules (see ``key_windows.py``)."""
+        return self._windows.told(now_us)
+
     def degraded_by_cause(self) -> dict[str, int]:
         return dict(self._degraded)
 
@@ -55,8 +61,10 @@ class NodeCounts:
 
     def allowed(self, asking: Asking) -> None:
         """:meth:`decided` of a plain check that was allowed."""
-        for name, cost in asking.counted:
-            self._rules.add_allowed(name, cost)
+        by_rule, by_key = self._rules.add_allowed, self._windows.add_allowed
+        for name, key, cost in asking.counted:
+            by_rule(name, cost)
+            by_key(key, cost)
 
     def handed_on(self, rule: str, allowed: int, denied: int) -> None:
         """Checks of cost 1 that others have decided, by what they were given of ``rule`` (``domain/rule``)."""
@@ -67,9 +75,11 @@ class NodeCounts:
     def unlimited(self, plan: Plan, cost: int) -> None:
         for step in plan.unlimited:
             self._rules.add(step.name, allowed=True, cost=step.cost_of(cost), degraded=False)
+            self._windows.add(step.key, allowed=True, cost=step.cost_of(cost), degraded=False)
 
     def blocked(self, step: Step, cost: int) -> None:
         self._rules.add(step.name, allowed=False, cost=step.cost_of(cost), degraded=False)
+        self._windows.add(step.key, allowed=False, cost=step.cost_of(cost), degraded=False)
 
     def shadow(self, step: Step, call: BucketCall, verdict: Verdict) -> None:
         self.row(step, SHADOW, call, verdict)
@@ -95,6 +105,7 @@ class NodeCounts:
             at_floor = verdict.share_kind is _FLOOR and not verdict.degraded
             degraded = verdict.degraded or at_floor
             self._rules.add(step.name, verdict.allowed, call.cost, degraded, at_floor)
+            self._windows.add(call.key, verdict.allowed, call.cost, degraded, at_floor)
             if step.is_canary:
                 self._rules.add(step.name + CANARY, verdict.allowed, call.cost, degraded, at_floor)
             if call.sharing is not _WHOLE:
@@ -111,6 +122,7 @@ class NodeCounts:
     def lent(self, name: str, call: BucketCall, brought: Brought, lease: TokenLease) -> None:
         """Count as allowed what ``call.cost`` says was spent of what was lent, in ``brought.checks``."""
         self._rules.add(name, True, call.cost, False, checks=brought.checks)
+        self._windows.add(call.key, True, call.cost, False, checks=brought.checks)
         if call.sharing is _WHOLE:
             return
         self._keys.add(call.key, True, call.cost, False, checks=brought.checks)

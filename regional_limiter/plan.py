@@ -193,8 +193,8 @@ class Asking:
 
     ``prepared``: by group, as the store prepares it.  ``may_lease``: token leases may decide it.  ``alone``: one
     rule decides, and what it denies may be remembered.  ``is_plain``: the verdicts of one call of the store are
-    all that there is to it.  ``generation``: of its plan.  ``counted``: rule and cost of each call.  ``told`` is
-    what whoever tells the answers keeps with it.
+    all that there is to it.  ``generation``: of its plan.  ``counted``: rule, key and cost of each call.  ``told``
+    is what whoever tells the answers keeps with it.
     """
 
     __slots__ = (
@@ -225,7 +225,7 @@ class Asking:
         # Of several rules, each has to say how long its own wait is.
         self.alone = charges and len(calls) == 1
         self.is_plain = charges and len(prepared) == 1 and plan.is_plain
-        self.counted = [(step.name, call.cost) for step, call in zip(plan.steps, calls, strict=True)]
+        self.counted = [(step.name, call.key, call.cost) for step, call in zip(plan.steps, calls, strict=True)]
 
 
 def answer_in_full(allowed: Allowed) -> Answer:

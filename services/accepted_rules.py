@@ -59,6 +59,7 @@ class Book:
         self._sets: dict[str, LoadedSet] = {}
         self._changed = asyncio.Event()
         self._tried: dict[str, int] = {}
+        self._deleted: dict[str, int] = {}
         self.not_understood: dict[str, str] = {}
         """Domain -> why its newest set, written by a newer version of this software perhaps, is not shown here."""
 
@@ -72,6 +73,11 @@ class Book:
         problems = []
         for state in [state for state in states.values() if self._tried.get(state.domain) != state.version]:
             self._tried[state.domain] = state.version
+            if state.deleted:
+                self.not_understood.pop(state.domain, None)
+                self._sets.pop(state.domain, None)
+                self._deleted[state.domain] = state.version
+                continue
             try:
                 rule_set = await asyncio.to_thread(parse_document, state.document)
             except InvalidRules as error:
@@ -79,6 +85,7 @@ class Book:
                 problems.append(f"accepted rules of {state.domain} are not understood here: {error}")
                 continue
             self.not_understood.pop(state.domain, None)
+            self._deleted.pop(state.domain, None)
             self._sets[state.domain] = LoadedSet(
                 state.domain, state.version, state.document, rule_set, state.rule_versions
             )
@@ -93,6 +100,16 @@ class Book:
     def get(self, domain: str) -> LoadedSet | None:
         return self._sets.get(domain)
 
+    async def gone(self, domain: str, version: int, timeout_s: float) -> bool:
+        """Whether it is read within the time that this version, or a later one, has deleted the domain."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._deleted.get(domain, 0) < version:
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
     async def reached(self, domain: str, version: int, timeout_s: float) -> LoadedSet | None:
         """The domain's set once it is at least of this version, None if that is not read in time."""
         try:
@@ -105,7 +122,7 @@ class Book:
 
     def newest(self) -> int:
         """The highest version over all domains: what nodes call the version of their rules; 0 without rules."""
-        return max((known.version for known in self._sets.values()), default=0)
+        return max([0, *(known.version for known in self._sets.values()), *self._deleted.values()])
 
     def default_regions(self) -> dict[str, int]:
         return dict.fromkeys(self._default_regions, 1)

@@ -145,8 +145,9 @@ class NodeBeat:
 
     ``node``: stable name; ``incarnation``: random, new at each start.  ``base_version``: the newest version of
     the bases that the node has stored on disk (-1: none).  ``usage``: running totals by ``domain/rule``.
-    ``key_usage``: running totals of the node's busiest keys of global rules (bounded).  ``library``: the version
-    of the function library that the node calls ("": a node too old to say).
+    ``key_usage``: running totals of the node's busiest keys of global rules (bounded).  ``windows``: by window of
+    some minutes, totals of the busiest keys of all rules; ``told``: how often they were told.  ``library``: the
+    version of the function library that the node calls ("": a node too old to say).
     """
 
     node: str
@@ -157,6 +158,8 @@ class NodeBeat:
     usage: Mapping[str, RuleTotals] = field(default_factory=dict)
     key_usage: Mapping[str, RuleTotals] = field(default_factory=dict)
     library: str = ""
+    windows: Mapping[str, Mapping[str, RuleTotals]] = field(default_factory=dict)
+    told: int = 0
 
 
 @dataclass(frozen=True, slots=True)

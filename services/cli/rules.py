@@ -1,4 +1,4 @@
-"""``apportion rules``: apply, validate, list, export, delete."""
+"""``apportion rules``: apply, validate, list, export, delete, and whole domains."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from services.cli.control import HELP, NoAnswer, Refused, end_refused, open_control
-from services.cli.effects import show_dry_run
+from services.cli.control import HELP, NoAnswer, Refused, end_refused, open_control, reason_header
+from services.cli.effects import show_change, show_dry_run
 from services.cli.import_rules import app as import_app
 from services.cli.output import fail, print_faults, print_json, say, stdout
 from services.cli.rule_cases import EXAMPLE as TEST_EXAMPLE
 from services.cli.rule_cases import try_cases
-from services.cli.rule_versions import DryRunOption, register_versions
+from services.cli.rule_versions import DryRunOption, called, register_versions
 
 if TYPE_CHECKING:
     from regional_limiter.model.rule import RuleSet
@@ -166,6 +166,22 @@ def delete(
         print_json(answer.json())
     else:
         typer.echo(f"removed: {rule_id} of domain {domain}, version {answer.json()['version']}")
+
+
+@app.command("delete-domain", epilog="Example: apportion rules delete-domain shop --dry-run")
+def delete_domain(
+    domain: str = typer.Argument(..., help="The domain: all its rules, overrides and subjects."),
+    control: str | None = _ControlOption,
+    reason: str = typer.Option("", "--reason", help="Why, for the history."),
+    dry_run: bool = DryRunOption,
+    as_json: bool = _JsonOption,
+) -> None:
+    """Delete a domain.  Its checks are then answered as those of a domain that never had rules."""
+    headers, params = reason_header(reason), {"dry_run": dry_run}
+    body = called(domain, control, "DELETE", f"/rulesets/{domain}", params=params, headers=headers)
+    show_change(body, f"domain {domain} is deleted", dry_run=dry_run, as_json=as_json)
+    if not dry_run:
+        say(f"to have it again: apportion rules versions --domain {domain}, then apportion rules rollback VERSION")
 
 
 def _condition_words(condition: Any) -> str:

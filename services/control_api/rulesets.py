@@ -13,7 +13,7 @@ import yaml
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from global_sync.changes import PUT_SET
+from global_sync.changes import DELETE_DOMAIN, PUT_SET
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.model.rule import RuleSet
 from regional_limiter.rules import describe, parse_document
@@ -211,6 +211,22 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
                 fields["made_from"] = version_of(known, None)
         done = await changed(hub, request, domain, PUT_SET, fields, dry_run=dry_run)
         return done if isinstance(done, Response) else await _set_answer(hub, done, document)
+
+    @router.delete(
+        "/rulesets/{domain}",
+        summary="Delete a domain: all its rules, overrides and subjects",
+        description="To its callers it is then as if it had never had rules. Its versions stay, and any of them "
+        "can be gone back to. What is stored of its clients stays, unused until a set says `stored_subjects` again.",
+        responses=answers({200: {**_CHANGED, "description": "Gone; with dry_run, what that would do"}}, *CHANGING),
+    )
+    async def delete_set(domain: DomainInPath, request: Request, dry_run: DryRun = False) -> Response:
+        require_change(request, domain, dry_run=dry_run)
+        done = await changed(hub, request, domain, DELETE_DOMAIN, {}, dry_run=dry_run)
+        if isinstance(done, Response):
+            return done
+        version = done.outcome.version
+        await hub.book.gone(domain, version, APPLIED_WAIT_S)
+        return JSONResponse({"domain": domain, "deleted": True, "version": version})
 
     @router.post(
         "/rulesets/{domain}:rollback",

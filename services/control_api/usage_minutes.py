@@ -1,4 +1,4 @@
-"""What was allowed and denied in each minute, by domain, rule and region, and by key of global rules.  [IO]
+"""What was allowed and denied in each minute, by domain, rule and region, and by key.  [IO]
 
 Fed with the usage topic: running totals of every node's incarnation.  What they have grown by since they were last
 told belongs to the minute of the message; so repeats, late messages, agents that take over and nodes that begin
@@ -35,6 +35,10 @@ KEYS_A_MINUTE_MOST = 1_000
 HEARD_EVERY_MS = 3_600_000
 """How often it is written that a row whose totals stand still was heard of."""
 SWEEP_EVERY = 600
+AGENT, WINDOW = "agent ", "keys "
+"""What the sources of totals by key begin with: an agent that sums up its nodes, or a window of one node's."""
+WINDOW_KEPT_MS = 2 * HEARD_EVERY_MS
+"""No agent tells of a window any more that was last heard of so long ago."""
 
 _SCHEMA = """
 create table if not exists place (one integer primary key check (one = 1), next_offset integer, since_ms integer,
@@ -144,9 +148,14 @@ class UsageMinutes:
                 for source, rows in (usage.get("counted") or {}).items():
                     for name, values in rows.items():
                         self._grow(region, f"node {source}", str(name), values, at_ms)
-                agent = f"agent {usage['agent']}"
-                for key, entry in usage["keys"].items():
-                    self._grow(region, agent, str(key), entry["totals"], at_ms, is_key=True)
+                windows = usage.get("counted_keys")
+                if windows is None:  # of an agent of an earlier version
+                    agent = f"{AGENT}{usage['agent']}"
+                    for key, entry in usage["keys"].items():
+                        self._grow(region, agent, str(key), entry["totals"], at_ms, is_key=True)
+                for source, rows in (windows or {}).items():
+                    for key, values in rows.items():
+                        self._grow(region, WINDOW + str(source), str(key), values, at_ms, is_key=True)
                 self._bound_keys(at_ms - at_ms % MINUTE_MS)
                 self.next_offset = offset + 1
                 self._base.execute(
@@ -170,10 +179,11 @@ class UsageMinutes:
         told += (0,) * (len(FIELDS) - len(told))
         heard = self._known[region, source]
         known = heard.totals.get(name)
-        if known is None and not is_key and len(heard.totals) >= NAMES_A_SOURCE_MOST:
+        of_agent = source.startswith(AGENT)
+        if known is None and not of_agent and len(heard.totals) >= NAMES_A_SOURCE_MOST:
             return
         # An agent's totals of a key begin with what its nodes had: of a new one, only what comes after is growth.
-        if known is None and (at_ms < self._settled_ms or is_key):
+        if known is None and (at_ms < self._settled_ms or of_agent):
             known = told
         if known is None:
             known = (0,) * len(FIELDS)
@@ -217,12 +227,16 @@ class UsageMinutes:
         self._base.execute("delete from minutes where minute_ms < ?", (oldest_ms,))
         self._base.execute("delete from keys where minute_ms < ?", (oldest_ms,))
         last_ms = {place: max(one.heard_ms.values(), default=0) for place, one in self._known.items()}
+        for place in [place for place in last_ms if place[1].startswith(WINDOW)]:
+            if last_ms.pop(place) < now_ms - WINDOW_KEPT_MS:
+                self._base.execute("delete from counted where region = ? and source = ?", place)
+                del self._known[place]
         newest = sorted(last_ms, key=lambda place: last_ms[place], reverse=True)
         for number, place in enumerate(newest):
             if number >= SOURCES_MOST or last_ms[place] < oldest_ms:
                 self._base.execute("delete from counted where region = ? and source = ?", place)
                 del self._known[place]
-            elif place[1].startswith("agent "):
+            elif place[1].startswith(AGENT):
                 self._sweep_keys(place, oldest_ms)
 
     def _sweep_keys(self, place: tuple[str, str], oldest_ms: int) -> None:

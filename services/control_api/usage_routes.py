@@ -52,7 +52,7 @@ def usage_router(hub: Hub) -> APIRouter:
     @router.get(
         "/usage/minutes",
         summary="Allowed, denied and cost in each minute, over all regions",
-        description="By rule, by rule and region, by domain, or by key (the busiest keys of global rules). "
+        description="By rule, by rule and region, by domain, or by key (the busiest keys of each node). "
         "`complete_since_ms`: from when on everything was counted, null while nothing was.",
         responses=answers(
             {

@@ -552,6 +552,20 @@ async def test_a_rule_counts_only_what_it_was_charged_for(tmp_path: Path) -> Non
     assert (usage["default/b"].allowed, usage["default/b"].denied, usage["default/b"].denied_cost) == (1, 1, 3)
 
 
+async def test_keys_of_all_rules_are_counted_for_as_much_as_their_rules_are(tmp_path: Path) -> None:
+    store = FakeStore({"b": deny()})
+    blocked = [{"rule": "a", "key": {"client_key": "mallory"}, "block": True}]
+    rules = blob_of(rule("a"), rule("b", match={"resource": "GET /"}, scope="global"), overrides=blocked)
+    async with running(store, tmp_path, rules) as limiter:
+        await limiter.check(check(cost=3))
+        store.says["b"] = allow()
+        await limiter.check(check(cost=2))
+        await limiter.check(check(client="mallory"))
+    (window,) = store.beats[-1].windows.values()
+    counted = {key.partition(":default/")[2]: (one.allowed_cost, one.denied_cost) for key, one in window.items()}
+    assert counted == {"a:alice": (2, 0), "b:alice": (2, 3), "a:mallory": (0, 1)}
+
+
 async def test_a_request_that_is_sent_again_is_counted_once(tmp_path: Path) -> None:
     store = FakeStore(default=allow(1))
     async with running(store, tmp_path, blob_of(rule("g", **GLOBAL))) as limiter:

@@ -12,13 +12,14 @@ from regional_limiter.model.rule import Rate
 from regional_limiter.rules import Source, encode_blob, parse_document
 
 
-def part(domain: str, version: int, *rules: dict[str, Any]) -> bytes:
+def part(domain: str, version: int, *rules: dict[str, Any], deleted: bool = False) -> bytes:
     """A message of the rules topic that holds all of a domain's state."""
     state = {
         "document": {"domain": domain, "rules": list(rules)},
         "rule_versions": {},
         "version": version,
         "bases_version": version,
+        "deleted": deleted,
     }
     return json.dumps(
         {
@@ -56,6 +57,17 @@ def test_one_wrong_domain_stops_no_other_and_keeps_its_old_set(tmp_path: Path) -
     }
     assert (handed["version"], rules.version, rules.refused) == (4, 4, 1)
     assert (tmp_path / "rules.json").read_bytes() == rules.blob()
+
+
+def test_a_deleted_domain_is_handed_to_no_node(tmp_path: Path) -> None:
+    rules = RegionRules(tmp_path / "rules.json")
+    rules.take(part("a", 1, rule(10)))
+    rules.take(part("b", 2, rule(20)))
+    assert rules.settle()
+    rules.take(part("b", 3, deleted=True))
+    assert rules.settle()
+    handed = json.loads(rules.blob())
+    assert (list(handed["sets"]), handed["version"]) == (["a"], 3)
 
 
 def test_the_demand_of_an_overridden_key_is_held_against_its_own_refill(tmp_path: Path) -> None:

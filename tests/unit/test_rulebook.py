@@ -265,6 +265,31 @@ def test_a_set_that_this_software_cannot_read_gives_no_bases_rather_than_none(de
     assert Rulebook.restore(fold).configuration() == (0, {})
 
 
+def test_a_deleted_domain_is_as_one_without_rules_but_keeps_its_bases_also_for_a_successor(desk: Desk) -> None:
+    desk.put_set(0, document("a", "b"))
+    before = desk.book.configuration()
+    assert desk.decide(kind="delete_domain", made_from=7).conflict
+    gone = desk.decide(kind="delete_domain", made_from=1)
+    assert gone.accepted
+    fold = RulesFold()
+    for _, value in encode_state(desk.book, "default", 1):
+        fold.take(value)
+    assert fold.states()["default"].deleted
+    for book in (desk.book, Rulebook.restore(fold)):
+        assert book.configuration() == before
+        again = book.decide(Proposal(id="x", domain="default", kind="delete_domain"), 10)
+        assert (again.accepted, again.version, again.faults[0].place) == (False, 0, "domain")
+    regions = desk.book.decide(Proposal(id="x", domain="default", kind="put_regions", regions={"us-east": 1}), 11)
+    assert regions.accepted
+    assert desk.book.states()["default"].deleted
+    new = desk.book.decide(
+        Proposal(id="x", domain="default", kind="put_rule", rule_id="c", rule=rule(), made_from=0), 12
+    )
+    assert new.accepted
+    state = desk.book.states()["default"]
+    assert (state.deleted, [one["id"] for one in state.document["rules"]]) == (False, ["c"])
+
+
 def test_history_says_who_what_and_why(desk: Desk) -> None:
     outcome = desk.decide(
         kind="put_rule", rule_id="a", rule={"capacity": -1}, made_from=1, author="ann", reason="launch"

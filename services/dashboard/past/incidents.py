@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from global_sync.changes import (
     ACCESS_KINDS,
+    DELETE_DOMAIN,
     DELETE_OVERRIDE,
     DELETE_RULE,
     DELETE_SUBJECTS,
@@ -119,6 +120,7 @@ _CHANGES: Mapping[str, tuple[str, str]] = {
     PUT_RULE: ("rules", "Rule {subject} was set"),
     DELETE_RULE: ("rules", "Rule {subject} was deleted"),
     PUT_SET: ("rules", "The rules of {subject} were set as a whole"),
+    DELETE_DOMAIN: ("rules", "Domain {subject} was deleted"),
     PUT_OVERRIDE: ("override", "A key of {subject} was given an override"),
     DELETE_OVERRIDE: ("override", "An override of {subject} was taken away"),
     END_OVERRIDES: ("override", "Overrides of {subject} have ended"),

@@ -268,3 +268,36 @@ def test_csv_is_read_back_as_it_was_and_holds_no_formula() -> None:
     read = list(csv.DictReader(io.StringIO("".join(csv_lines(rows)))))
     assert [row["key"] for row in read] == ['a "b", c', "'=SUM(A1)"]
     assert list(csv_lines([])) == []
+
+
+def keyed(at_ms: int, windows: Any, agent: str = "a") -> dict[str, Any]:
+    return {"region": "us", "agent": agent, "at_ms": at_ms, "counted": {}, "keys": {}, "counted_keys": windows}
+
+
+def by_key(minutes: UsageMinutes) -> dict[str, tuple[int, int]]:
+    rows = minutes.rows(Wanted(0, 2**50, by="key", minutes=False), 1000)
+    return {row["key"]: (row["allowed"], row["denied"]) for row in rows}
+
+
+def test_what_nodes_counted_by_key_counts_once_over_windows_repeats_and_agents(tmp_path: Path) -> None:
+    key, start_ms = "rl:{t}:default/r:acme", 1_790_000_040_000
+    told = [
+        {"n 1/7": {key: [3, 1, 3, 1, 0, 0]}},
+        {"n 1/7": {key: [3, 1, 3, 1, 0, 0]}},  # told again in turn
+        {"n 1/7": {key: [5, 1, 5, 1, 0, 0]}, "n 1/8": {key: [1, 0, 1, 0, 0, 0]}},
+        {"n 1/7": {key: [4, 1, 4, 1, 0, 0]}},  # late
+        {"n 1/8": {key: [2, 2, 2, 2, 0, 0]}, "n 2/1": {key: [10, 0, 10, 0, 0, 0]}},  # it began anew
+    ]
+    minutes = UsageMinutes(tmp_path / "usage.db")
+    for offset, windows in enumerate(told):
+        minutes.take(keyed(start_ms + 1000 * offset, windows, agent="ab"[offset % 2]), offset)
+        if offset == 2:
+            minutes.close()
+            minutes = UsageMinutes(tmp_path / "usage.db")  # this process began anew
+    assert by_key(minutes) == {"acme": (17, 3)}
+    day_ms = 86_400_000
+    for offset in range(10, 10 + 2 * usage_minutes.SWEEP_EVERY):
+        minutes.take(keyed(start_ms + day_ms + offset, {}), offset)
+    assert not [source for _, source in minutes._known if source.startswith("keys ")]
+    assert by_key(minutes) == {"acme": (17, 3)}
+    minutes.close()

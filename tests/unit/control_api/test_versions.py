@@ -219,3 +219,34 @@ async def test_just_after_a_start_the_newest_version_is_read_before_it_is_compar
     async with serving() as client:
         diff = (await client.get("/rulesets/default/diff", params={"from": first})).json()
         assert (diff["to"], [one["rule"] for one in diff["effect"]["rules"]]) == (second, ["b"])
+
+
+async def test_a_domain_is_deleted_and_comes_back_as_it_was(serving: Serving, leader: FakeLeader) -> None:
+    async with serving() as client:
+        await client.put("/rulesets/shop", content=SET, headers=YAML)
+        await client.put("/rules/a", json=RULE)
+        version = (await client.get("/rulesets/shop")).json()["version"]
+        tried = (await client.delete("/rulesets/shop", params={"dry_run": True})).json()
+        assert [one["effect"] for one in tried["effect"]["rules"]] == ["vanish", "vanish"]
+        assert (await client.get("/rulesets/shop")).status_code == 200
+        problem(await client.delete("/rulesets/shop", headers={"if-match": '"77"'}), 412)
+        gone = await client.delete(
+            "/rulesets/shop", headers={"if-match": f'"{version}"', "apportion-author": "ann"}
+        )
+        assert gone.json() == {"domain": "shop", "deleted": True, "version": version + 2}
+        problem(await client.get("/rulesets/shop"), 404)
+        problem(await client.delete("/rulesets/shop"), 404)
+        assert [one["domain"] for one in (await client.get("/rulesets")).json()["rulesets"]] == ["default"]
+        told = (await client.get("/history", params={"domain": "shop"})).json()["changes"][0]
+        assert (told["kind"], told["author"]) == ("delete_domain", "ann")
+    async with serving() as client:  # read anew
+        problem(await client.get("/rulesets/shop"), 404)
+        back = await client.post("/rulesets/shop:rollback", params={"to": version})
+        assert back.status_code == 201
+        assert (await client.get("/rulesets/shop")).json()["document"] == leader.book.states()["shop"].document
+        assert [one["id"] for one in (await client.get("/rulesets/shop")).json()["document"]["rules"]] == ["a", "b"]
+        await client.delete("/rulesets/shop")
+        first = await client.put("/rules/new", json=RULE, params={"domain": "shop"}, headers={"if-none-match": "*"})
+        assert first.status_code == 201
+        document = (await client.get("/rulesets/shop")).json()["document"]
+        assert (document["regions"], len(document["rules"])) == ({"us-east": 3, "eu-west": 1}, 1)
