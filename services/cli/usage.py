@@ -22,7 +22,7 @@ _ROWS_MOST = 100_000
 def usage(
     domain: str | None = typer.Option(None, "--domain", help="Only of this domain."),
     rule: str | None = typer.Option(None, "--rule", help="Only of this rule."),
-    by: str = typer.Option("rule", "--by", help="rule, region, domain, or key (the busiest of global rules)."),
+    by: str = typer.Option("rule", "--by", help="rule, region, domain, or key (the busiest)."),
     since: str = typer.Option("1h", "--since", help="How far back, such as 15min or 7d."),
     total: bool = typer.Option(False, "--total", help="One row for the whole time, not one a minute."),
     as_csv: bool = typer.Option(False, "--csv", help="Print CSV."),

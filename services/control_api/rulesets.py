@@ -216,7 +216,7 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
         "/rulesets/{domain}",
         summary="Delete a domain: all its rules, overrides and subjects",
         description="To its callers it is then as if it had never had rules. Its versions stay, and any of them "
-        "can be gone back to. What is stored of its clients stays, unused until a set says `stored_subjects` again.",
+        "can be gone back to. What is stored of its clients stays, unused until a set says `stored_subjects`.",
         responses=answers({200: {**_CHANGED, "description": "Gone; with dry_run, what that would do"}}, *CHANGING),
     )
     async def delete_set(domain: DomainInPath, request: Request, dry_run: DryRun = False) -> Response:
