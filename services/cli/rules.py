@@ -181,7 +181,10 @@ def delete_domain(
     body = called(domain, control, "DELETE", f"/rulesets/{domain}", params=params, headers=headers)
     show_change(body, f"domain {domain} is deleted", dry_run=dry_run, as_json=as_json)
     if not dry_run:
-        say(f"to have it again: apportion rules versions --domain {domain}, then apportion rules rollback VERSION")
+        say(
+            f"to have it again: apportion rules versions --domain {domain}, then "
+            f"apportion rules rollback VERSION --domain {domain}"
+        )
 
 
 def _condition_words(condition: Any) -> str:
