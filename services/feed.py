@@ -21,6 +21,8 @@ READ_MS = 500
 USAGE_BEFORE_END = -600
 """Where displays begin to read usage: some minutes of it."""
 SILENT_MOST_MS = 10_000
+WORK_MOST_S = 0.02
+"""How long one that is gentle works before it rests."""
 PAUSE_LEAST_S = 0.2
 PAUSE_MOST_S = 3.0
 
@@ -146,8 +148,9 @@ class Feed:
                     # One record that nobody foresaw must not end the reading of all topics.
                     state.malformed += 1
                     log.exception("record not taken", topic=topic, offset=message.offset)
-            if self._gentle:
-                await asyncio.sleep(time.monotonic() - began)
+                if self._gentle and (worked_s := time.monotonic() - began) > WORK_MOST_S:
+                    await asyncio.sleep(worked_s)
+                    began = time.monotonic()
 
 
 def _note(state: TopicState, topic: str, error: Exception) -> None:

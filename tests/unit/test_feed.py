@@ -6,9 +6,21 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from global_sync.transport.base import HISTORY, RULES, Message, Transport
 from global_sync.transport.memory import MemoryHub
+from services import feed as feed_module
 from services.feed import Feed
+
+
+class Clock:
+    """In place of the module ``time``: stands still but for what it is told."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
 
 
 @asynccontextmanager
@@ -114,3 +126,25 @@ async def test_a_quiet_topic_is_not_a_silent_transport() -> None:
         silent_ms = feed.silent_ms(RULES)
         assert silent_ms is not None
         assert silent_ms < 1000
+
+
+async def test_a_gentle_one_lets_others_work_while_it_reads_a_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(feed_module, "time", clock)
+    transport, order = MemoryHub().transport("hub"), []
+
+    def take(message: Message) -> None:
+        clock.now_s += feed_module.WORK_MOST_S / 3
+        order.append("read")
+
+    async def other() -> None:
+        while order.count("read") < 60:
+            order.append("other")
+            await asyncio.sleep(0)
+
+    await send(transport, *(b"one" for _ in range(60)))
+    async with running(Feed(transport, {RULES: take}, gentle=True)):
+        async with asyncio.timeout(20):
+            await other()
+    longest = max(len(run) for run in "".join("r" if one == "read" else " " for one in order).split())
+    assert longest <= 4

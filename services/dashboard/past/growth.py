@@ -179,11 +179,15 @@ def _cells(
     step_ms = MINUTE_MS if by_minute else SECOND_MS
     if name == rule != EVERYTHING and grown == (0, 0):
         begin_ms = end_ms - end_ms % step_ms - 1
-    allowed, denied = (list(spread(total, begin_ms, end_ms, step_ms)) for total in grown)
-    placed = [
-        Placed(name, rule, region, at_ms, [part, denied[number][1], 1, *_NO_SHARE], by_minute)
-        for number, (at_ms, part) in enumerate(allowed)
-    ]
+    last_ms = end_ms - end_ms % step_ms
+    if begin_ms // step_ms + 1 >= last_ms // step_ms:  # as a rule: this is done some hundred times a message
+        placed = [Placed(name, rule, region, last_ms, [*grown, 1, *_NO_SHARE], by_minute)]
+    else:
+        allowed, denied = (list(spread(total, begin_ms, end_ms, step_ms)) for total in grown)
+        placed = [
+            Placed(name, rule, region, at_ms, [part, denied[number][1], 1, *_NO_SHARE], by_minute)
+            for number, (at_ms, part) in enumerate(allowed)
+        ]
     if share is not None:
         placed[-1].cell[3:7] = share
     return placed

@@ -49,8 +49,8 @@ from services.picture import usage_document
 
 log = structlog.get_logger(__name__)
 
-USAGE_AGAIN_MOST = 400_000
-"""Usage messages that are read again without the file: some 22 hours of five regions."""
+USAGE_AGAIN_MOST = 200_000
+"""Usage messages that are read again without the file: some eleven hours of five regions."""
 HISTORY_BEFORE_END = -2_000
 ADD_EVERY_S = 1.0
 WRITE_EVERY = 5
