@@ -170,7 +170,7 @@ def test_what_is_held_is_bounded(file: PastFile, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_bytes_of_a_chunk_are_what_the_bound_was_computed_from() -> None:
-    """5 regions x 200 rules, each asked every second: docs/dashboard.md says 12,000 chunks of an hour's seconds and
+    """5 regions x 200 rules, each asked every second: ADR 0021 counts 12,000 chunks of an hour's seconds and
     144,000 of thirty days' minutes, of at most 4 kB: some 600 MB of the 1,000 MB that a file may have."""
     rng, chunk = random.Random(1), Chunk()
     for place in range(PLACES):
