@@ -18,9 +18,9 @@ pytestmark = pytest.mark.timeout(120)
 PATIENCE_MS = 20_000
 SHOWN = {
     "overview": ".quota-table tbody tr",
-    "quota": ".card",
+    "quota": ".rule canvas",
     "region?name=eu-west": ".card table tbody tr",
-    "sync": ".card",
+    "sync": ".held tbody tr",
     "rules": ".card tbody tr",
     "rules?view=versions": ".card tbody tr",
     "rules?view=shadow": ".card tbody tr",

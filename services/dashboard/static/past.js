@@ -12,9 +12,9 @@ export const pathOf = (path, query) => {
 export async function ask(path, signal) {
   const limit = AbortSignal.timeout(PATIENCE_MS);
   const answer = await fetch(path, { signal: signal ? AbortSignal.any([signal, limit]) : limit });
-  const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(body.detail ?? `the dashboard answered ${answer.status}`);
-  return body;
+  if (answer.ok) return answer.json();
+  const problem = await answer.json().catch(() => ({}));
+  throw new Error(problem.detail ?? `the dashboard answered ${answer.status}`);
 }
 
 // {data, problem}: `path()` is asked now and every `everyMs` (0: once); null asks nothing. What `of` names is one
@@ -26,7 +26,7 @@ export function usePast(path, of, everyMs = 0) {
     let timer = null;
     const turn = async () => {
       const where = path();
-      if (where !== null && !document.hidden) {
+      if (where !== null && !(document.hidden && everyMs > 0)) {
         try {
           const data = await ask(where, stop.signal);
           if (!stop.signal.aborted) setState({ of, data, problem: null });

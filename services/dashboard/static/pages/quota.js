@@ -167,7 +167,7 @@ function Rates({ series, regions, limit, span, cursor, setCursor, rule, keyShown
       <p class="hidden">Denied, by region:</p><figcaption>Denied by region, cost per second</figcaption>
       <${Chart} name=${`d ${name}`} height=${110} options=${(width) => deniedOptions(width, 110, regions, bounds)} data=${denied} syncName="quota" onCursor=${onCursor} label=${`Denied ${rate(refused)}`} />
     </figure>
-    <div class="scroll"><table><thead><tr><th scope="col">${when}</th><th scope="col">allowed</th><th scope="col">denied</th><th scope="col">in this time</th></tr></thead>
+    <div class="scroll" tabindex="0"><table><thead><tr><th scope="col">${when}</th><th scope="col">allowed</th><th scope="col">denied</th><th scope="col">in this time</th></tr></thead>
       <tbody>${regions.map((region, index) => html`<tr key=${region}><th scope="row"><${RegionName} name=${region} index=${index} /></th>
         <td class="strong">${rate(columns.allowed[index][at])}</td><td>${rate(columns.denied[index][at])}</td>
         <td>${number(series.totals[region]?.allowed ?? null)}<span class="under">${number(series.totals[region]?.denied ?? null)} denied</span></td></tr>`)}</tbody>
@@ -200,7 +200,7 @@ function Shares({ series, steps, regions, span, cursor, setCursor, rule, keyShow
     <figure><figcaption>Shares of the limit${exact ? ', each hand-over as the log has it' : ', on average over keys and time'}; striped: on loan, above the region's base</figcaption>
       <${Chart} name=${name} height=${230} options=${(width) => shareOptions(width, 230, regions, bounds, exact)} data=${data} syncName="quota" onCursor=${onCursorOf(held, setCursor)} label=${label} />
     </figure>
-    <div class="scroll"><table class="shares"><thead><tr><th scope="col">${when}</th><th scope="col">share</th><th scope="col">base</th><th scope="col">lent</th><th scope="col">on loan</th></tr></thead>
+    <div class="scroll" tabindex="0"><table class="shares"><thead><tr><th scope="col">${when}</th><th scope="col">share</th><th scope="col">base</th><th scope="col">lent</th><th scope="col">on loan</th></tr></thead>
       <tbody>${regions.map((region, index) => {
         const [share, rest] = [units(index), rule.bases[region] ?? null];
         const session = columns.sessions[index][at];
@@ -219,7 +219,7 @@ function Keys({ rows, shown, pick, span }) {
   const whole = rows.reduce((all, row) => all + row.allowed + row.denied, 0);
   return html`<${Card} title="Busiest keys" id="busiest">
     ${rows.length === 0 && html`<p class="empty">No key was used in this time.</p>`}
-    ${rows.length > 0 && html`<div class="scroll"><table class="keys"><thead><tr><th scope="col">key</th><th scope="col">per second</th><th scope="col">allowed</th><th scope="col">denied</th><th scope="col">of these</th></tr></thead>
+    ${rows.length > 0 && html`<div class="scroll" tabindex="0"><table class="keys"><thead><tr><th scope="col">key</th><th scope="col">per second</th><th scope="col">allowed</th><th scope="col">denied</th><th scope="col">of these</th></tr></thead>
       <tbody>${rows.map((row) => html`<tr key=${row.key} class=${row.key === shown ? 'picked' : ''}>
         <th scope="row"><a href="#" onClick=${(event) => { event.preventDefault(); pick({ key: row.key }); }}>${keyName(row.key)}</a></th>
         <td>${rate(((row.allowed + row.denied) * 1000) / span.ms)}</td><td class="strong">${number(row.allowed)}</td><td>${number(row.denied)}</td>
@@ -235,7 +235,7 @@ function Steps({ told, regions }) {
   const shown = steps.slice(0, Math.min(most, MOST_LISTED));
   return html`<${Card} title="Hand-overs" id="handovers" aside=${html`<span class="quiet">${number(steps.length)} in this time</span>`}>
     ${steps.length === 0 && html`<p class="empty">No share of this key moved in this time.</p>`}
-    ${shown.length > 0 && html`<div class="scroll"><table class="handovers"><thead><tr><th scope="col">when</th><th scope="col" class="text">region</th><th scope="col">share</th><th scope="col" class="text">by</th><th scope="col">record</th></tr></thead>
+    ${shown.length > 0 && html`<div class="scroll" tabindex="0"><table class="handovers"><thead><tr><th scope="col">when</th><th scope="col" class="text">region</th><th scope="col">share</th><th scope="col" class="text">by</th><th scope="col">record</th></tr></thead>
       <tbody>${shown.map((step) => html`<tr key=${`${step.offset} ${step.n} ${step.region} ${step.kind}`}><td>${clock(step.at_ms)}.${String(step.at_ms % 1000).padStart(3, '0')}</td>
         <td class="text">${step.region ? html`<${RegionName} name=${step.region} index=${regions.indexOf(step.region)} />` : ''}</td>
         <td>${step.key === '' ? '' : html`${percent(step.before)} → <b>${percent(step.after)}</b>`}</td>

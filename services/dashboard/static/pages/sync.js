@@ -51,7 +51,7 @@ function Leading({ leader, told }) {
 const rateOf = (value) => (Number.isInteger(value) ? String(value) : value.toFixed(1));
 
 function Regions({ status, told }) {
-  return html`<${Card} title="Sessions and consents"><div class="scroll"><table><thead><tr><th scope="col">region</th><th scope="col">link</th>
+  return html`<${Card} title="Sessions and consents"><div class="scroll" tabindex="0"><table><thead><tr><th scope="col">region</th><th scope="col">link</th>
     <th scope="col">session left</th><th scope="col">consent left</th><th scope="col">log read</th><th scope="col">heard</th><th scope="col">refused</th></tr></thead><tbody>${status.regions.map((region, index) => {
       const refused = told.refused[region.name] ?? {};
       const many = [refused.agent, refused.leader].filter(known);
@@ -136,7 +136,7 @@ function Timeline({ route, regions, since }) {
         <output class="moment"><b>${stamp(shownMs)}</b>${atMs === null ? ' · live' : ` · ${duration(nowMs - atMs)} ago`}</output>
         <button type="button" onClick=${() => go(shownMs + STEP_MS)} disabled=${atMs === null}>+ 1 s</button>
         <button type="button" onClick=${() => go(null)} disabled=${atMs === null}>live</button>
-        ${key && html`<span class="quiet">only ${keyName(key)} <a href=${hrefOf('sync', { ...query, key: null })}>all keys</a></span>`}
+        ${key && html`<span class="quiet link-line">only ${keyName(key)} <a href=${hrefOf('sync', { ...query, key: null })}>all keys</a></span>`}
       </div>
     </div>
     ${(held.problem ?? records.problem) && html`<p class="sentence warn"><b aria-hidden="true">!</b> <span>${held.problem ?? records.problem}</span></p>`}
@@ -155,7 +155,7 @@ const SESSIONS = { over: 'session over', gone: 'destroyed', unknown: 'not known'
 
 function HeldTable({ held, regions, query }) {
   const rows = held.keys;
-  return html`<div class="scroll"><table class="held"><thead><tr><th scope="col">key</th>${regions.map((region, index) => html`<th scope="col" key=${region}><${RegionName} name=${region} index=${index} /></th>`)}<th scope="col">together</th></tr></thead>
+  return html`<div class="scroll" tabindex="0"><table class="held"><thead><tr><th scope="col">key</th>${regions.map((region, index) => html`<th scope="col" key=${region}><${RegionName} name=${region} index=${index} /></th>`)}<th scope="col">together</th></tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${row.key}><th scope="row"><a href=${hrefOf('sync', { ...query, key: row.key })}>${keyName(row.key)}</a><span class="under">${ruleName(row.key)}</span></th>
       ${regions.map((region) => html`<td key=${region}><${Share} one=${row.regions[region]} /></td>`)}
       <td class=${row.together > 10_000 ? 'bad strong' : 'strong'}>${percent(row.together)}</td></tr>`)}</tbody></table></div>
@@ -172,7 +172,7 @@ const ruleName = (key) => key.replace(/^rl:\{[^}]*\}:/, '').split(':')[0];
 
 function RecordTable({ steps, regions, go, shownMs }) {
   if (steps.length === 0) return html`<p class="empty">No record moved a share in this time.</p>`;
-  return html`<h3 class="under-head">Records up to then</h3><div class="scroll records"><table><thead><tr><th scope="col">when</th><th scope="col" class="text">record</th><th scope="col" class="text">region</th><th scope="col" class="text">key</th><th scope="col">to</th><th scope="col">epoch · n</th></tr></thead>
+  return html`<h3 class="under-head">Records up to then</h3><div class="scroll records" tabindex="0"><table><thead><tr><th scope="col">when</th><th scope="col" class="text">record</th><th scope="col" class="text">region</th><th scope="col" class="text">key</th><th scope="col">to</th><th scope="col">epoch · n</th></tr></thead>
     <tbody>${steps.map((step) => html`<tr key=${`${step.offset} ${step.n} ${step.region} ${step.key} ${step.kind}`} class=${step.at_ms === shownMs ? 'picked' : ''}>
       <td><button type="button" class="plain moment-button" onClick=${() => go(step.at_ms)} title="to this moment">${stamp(step.at_ms)}</button></td>
       <td class="text"><b>${KINDS[step.kind] ?? step.kind}</b></td><td class="text">${step.region ? html`<${RegionName} name=${step.region} index=${regions.indexOf(step.region)} />` : ''}</td>
