@@ -33,6 +33,7 @@ from global_sync.protocol.region import RegionSide
 from global_sync.protocol.region_state import KEYS_MOST
 from global_sync.region_rules import RegionRules
 from global_sync.subject_delivery import SubjectDelivery
+from global_sync.tracing import CAUSES_MOST, UNTRACED, Causes, Doing, Traces
 from global_sync.transport.base import (
     IN_FLIGHT,
     LOG,
@@ -78,7 +79,10 @@ def monotonic_us() -> int:
 
 @dataclass(slots=True)
 class PointState:
-    """What the agent last saw of one enforcement point (for displays; the protocol's own state is RegionSide's)."""
+    """What the agent last saw of one enforcement point (for displays; the protocol's own state is RegionSide's).
+
+    ``trace``: of the grant that the next write brings there; "": of none that is traced.
+    """
 
     accepted_at_us: int = 0
     reached: bool = False
@@ -87,6 +91,7 @@ class PointState:
     consent_extended_at_us: int = 0
     instance: str = ""
     resets: int = 0
+    trace: str = ""
     writer: asyncio.Task[None] | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -108,8 +113,11 @@ class Agent:
         *,
         now_us: Callable[[], int] = monotonic_us,
         new_id: Callable[[int], str] = secrets.token_hex,
+        traces: Traces = UNTRACED,
     ) -> None:
         self.region = region
+        self.traces = traces
+        self._causes = Causes()
         self.times = times
         self._store = store
         self._transport = transport
@@ -214,7 +222,7 @@ class Agent:
                 if self.agent_id != agent_id:
                     return  # begun anew meanwhile: from the first record left, not from here
                 for message in messages:
-                    self._take(message.value)
+                    self._take(message.value, codec.trace_of(message.value) if self.traces.is_on else "")
                     self._log_from = message.offset + 1
                 if messages:
                     self.log_read_at_us = self._now_us()
@@ -226,7 +234,7 @@ class Agent:
         finally:
             await reader.close()
 
-    def _take(self, value: bytes) -> None:
+    def _take(self, value: bytes, trace: str = "") -> None:
         try:
             records = codec.decode_records(value)
         except codec.MalformedRecord as error:
@@ -238,6 +246,9 @@ class Agent:
             self.records_read += 1
             if isinstance(record, LeaseRecord) and record.region == self.region:
                 self.leases_read["base" if record.value == BASE else record.kind] += 1
+                if trace:
+                    for state in self.points.values():
+                        state.trace = trace
             if isinstance(record, LeaseRecord) and record.region == self.region and record.kind is Kind.KEEP:
                 self._take_cut(record)
             else:
@@ -369,11 +380,18 @@ class Agent:
             write = self.side.prepare_write(point, self._new_id(16), LEASES_PER_WRITE)
             if write is None:
                 return
+            trace, state.trace = state.trace, ""
+            told = {"ratelimit.region": self.region, "ratelimit.point": point}
+            writing = self.traces.begin("write", parent=trace, told=told) if trace else None
             try:
                 reply = await self._store.write(point, write)
             except StoreUnavailable as error:
                 state.reached, state.last_error = False, error.cause
+                if writing is not None:
+                    writing.end(error.cause)
                 return
+            if writing is not None:
+                writing.end(None if reply.accepted else "refused")
             rest = self.side.on_reply(point, reply)
             if rest is not None:
                 # Timers of some loops are a millisecond early.
@@ -440,6 +458,9 @@ class Agent:
                 self.demand.offer(key, cost, now_us)
             for seen in collected.beats:
                 self.usage.take(seen, now_us)
+                if self.traces.is_on:
+                    for context in seen.beat.traces[:CAUSES_MOST]:
+                        self._causes.hear(context)
             if self.rules.version > collected.rules_version:
                 await self._store.publish_rules(point, self.rules.version, self.rules.blob())
             return True
@@ -497,7 +518,11 @@ class Agent:
             report = self.side.report() if self.active else None
             if report is not None:
                 # Not waited for: over an ocean the next report would be late by a whole round trip.
-                sending = asyncio.create_task(self._send(REPORTS, codec.encode_report(report)))
+                told: dict[str, str | int] = {"ratelimit.region": self.region, "ratelimit.keys": len(report.wants)}
+                doing = self.traces.begin("report", self._causes.take(), told=told)
+                sending = asyncio.create_task(
+                    self._send(REPORTS, codec.encode_report(report, doing.context), doing)
+                )
                 self._reports_under_way.add(sending)
                 sending.add_done_callback(self._reports_under_way.discard)
                 self.reports_sent += 1
@@ -512,12 +537,16 @@ class Agent:
             self._report_wake.clear()
             await wait(self._report_wake, (deadline_us - self._now_us()) / 1e6)
 
-    async def _send(self, topic: str, value: bytes) -> None:
+    async def _send(self, topic: str, value: bytes, doing: Doing | None = None) -> None:
+        failed = None
         try:
             await self._transport.send(topic, [value], key=self.region.encode())
         except TransportUnavailable as error:
+            failed = "not sent"
             self.sends_failed += 1
             log.info("not sent", topic=topic, error=str(error))
+        if doing is not None:
+            doing.end(failed)
 
     async def _usage_loop(self) -> None:
         while True:

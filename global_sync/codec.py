@@ -69,10 +69,15 @@ class _Version(msgspec.Struct):
     v: int
 
 
+class _Trace(msgspec.Struct):
+    trace: str = ""
+
+
 _encoder = msgspec.json.Encoder()
 _records_decoder = msgspec.json.Decoder(_Records)
 _report_decoder = msgspec.json.Decoder(_Report)
 _version_decoder = msgspec.json.Decoder(_Version)
+_trace_decoder = msgspec.json.Decoder(_Trace)
 _decoders = {tag: msgspec.json.Decoder(kind) for tag, kind in _TAGS.items()}
 
 
@@ -81,9 +86,10 @@ def kind_of(record: Record) -> str:
     return record.kind if isinstance(record, LeaseRecord) else _TAG_OF[type(record)]
 
 
-def encode_records(records: Sequence[Record]) -> bytes:
-    """One message that carries ``records``, to be applied in order."""
-    return _encoder.encode({"v": VERSION, "records": [[_tag_of(one), one] for one in records]})
+def encode_records(records: Sequence[Record], trace: str = "") -> bytes:
+    """One message that carries ``records``, to be applied in order.  ``trace``: see :func:`trace_of`."""
+    said = {"v": VERSION, "records": [[_tag_of(one), one] for one in records]}
+    return _encoder.encode({**said, "trace": trace} if trace else said)
 
 
 def _tag_of(record: Record) -> str:
@@ -93,7 +99,17 @@ def _tag_of(record: Record) -> str:
     return _TAG_OF[type(record)]
 
 
-def encode_batches(records: Iterable[Record], max_bytes: int = BYTES_MOST) -> list[bytes]:
+def trace_of(data: bytes) -> str:
+    """The ``traceparent`` that a message or report goes by; "": none.  Whoever does not trace does not read it."""
+    if b'"trace":' not in data:
+        return ""
+    try:
+        return _trace_decoder.decode(data).trace
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+def encode_batches(records: Iterable[Record], max_bytes: int = BYTES_MOST, trace: str = "") -> list[bytes]:
     """The same in as many messages as it takes to keep each below ``max_bytes`` (one record at least each).
 
     Grants of windows go by themselves: a process that does not know them refuses the message that has one.
@@ -105,12 +121,12 @@ def encode_batches(records: Iterable[Record], max_bytes: int = BYTES_MOST) -> li
         one = len(_encoder.encode(record)) + 20
         apart = bool(batch) and isinstance(batch[-1], WindowGrant) is not isinstance(record, WindowGrant)
         if batch and (apart or size + one > max_bytes):
-            batches.append(encode_records(batch))
+            batches.append(encode_records(batch, trace))
             batch, size = [], 0
         batch.append(record)
         size += one
     if batch:
-        batches.append(encode_records(batch))
+        batches.append(encode_records(batch, trace))
     return batches
 
 
@@ -123,8 +139,9 @@ def decode_records(data: bytes) -> list[Record]:
         raise MalformedRecord(str(error)) from error
 
 
-def encode_report(report: Report) -> bytes:
-    return _encoder.encode({"v": VERSION, "report": report})
+def encode_report(report: Report, trace: str = "") -> bytes:
+    said = {"v": VERSION, "report": report}
+    return _encoder.encode({**said, "trace": trace} if trace else said)
 
 
 def decode_report(data: bytes) -> Report:

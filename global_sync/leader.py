@@ -24,6 +24,7 @@ from global_sync.policy import LeaderPolicy
 from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.messages import Beat, Mark, Record, Snapshot
 from global_sync.rule_desk import RuleDesk
+from global_sync.tracing import UNTRACED, Causes, Doing, Traces
 from global_sync.transport.base import (
     LOG,
     REPORTS,
@@ -85,7 +86,11 @@ class Leader:
         now_us: Callable[[], int] = boot_us,
         wall_ms: Callable[[], int] = wall_ms,
         new_id: Callable[[int], str] = secrets.token_hex,
+        traces: Traces = UNTRACED,
     ) -> None:
+        self.traces = traces
+        self._causes = Causes()
+        self._granting: Doing | None = None
         self._transport = transport
         self._times = times
         self._rank = rank
@@ -226,6 +231,8 @@ class Leader:
             log.error("report not understood", error=str(error))
             return
         self.reports_taken += 1
+        if self.traces.is_on and self.side.active:
+            self._causes.hear(codec.trace_of(value))
         self._append(self.side.on_report(self._now_us(), report))
 
     # ---- leading
@@ -300,8 +307,15 @@ class Leader:
         if due or self.side.snapping:  # said again until it is read back; nothing else is said meanwhile
             self._append(self.side.snapshot(self._now_us(), KEYS_PER_PART))
             return
-        self._append(self.policy.step(self._now_us(), self.side))
-        self._append(self.side.grant_windows(self._now_us(), self._wall_ms()))
+        records = [
+            *self.policy.step(self._now_us(), self.side),
+            *self.side.grant_windows(self._now_us(), self._wall_ms()),
+        ]
+        if self.traces.is_on and records and self._granting is None:
+            self._granting = self.traces.begin(
+                "grant", self._causes.take(), told={"ratelimit.records": len(records)}
+            )
+        self._append(records)
 
     def _snapshot_is_due(self) -> bool:
         keys = len(self.side.counts.ledger.keys)
@@ -349,8 +363,10 @@ class Leader:
             self._append_wake.clear()
             while self._waiting:
                 batch = [self._waiting.popleft() for _ in range(min(APPEND_BATCH, len(self._waiting)))]
+                doing, self._granting = self._granting or Doing(), None
+                failed = None
                 try:
-                    await self._transport.send(LOG, codec.encode_batches(batch))
+                    await self._transport.send(LOG, codec.encode_batches(batch, trace=doing.context))
                     self.appended += len(batch)
                     for record in batch:
                         kind = codec.kind_of(record)
@@ -359,6 +375,8 @@ class Leader:
                     self.append_failures += 1
                     log.info("not appended, as far as known", records=len(batch), error=str(error))
                     self._waiting.clear()
+                    failed = "not appended"
+                doing.end(failed)
             await self._trim()
 
     async def _trim(self) -> None:

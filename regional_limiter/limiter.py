@@ -104,6 +104,8 @@ class Limiter:
         self._address = address
         self._incarnation = secrets.token_hex(8)
         self._beats = count(1)
+        self.traces: Callable[[], Sequence[str]] = tuple
+        """Of checks of global rules that were traced lately: told to the agent with the next beat."""
         # A check that waits for it and is then asked still comes back in time.
         lookup = store if isinstance(store, SubjectLookup) else None
         self._subjects = SubjectLookups(lookup, SUBJECT_WAIT * deadline_s)
@@ -177,6 +179,7 @@ class Limiter:
             library=self._store.version,
             windows=self._counts.windows(monotonic_ns() // 1000),
             told=next(self._beats),
+            traces=self.traces(),
         )
 
     def _hear(self, point: str, reply: TouchReply) -> None:

@@ -96,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     app = create_app(limiter, node_options(settings, given.node), calls, tracer)
     if app.tracing is not None:
         store.cluster.watch = app.tracing.watch
+        limiter.traces = app.tracing.shared
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(
             _run(app, limiter, store, listener, settings.check_api, front, config, quota, settings.telemetry)

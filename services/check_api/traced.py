@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from time import time_ns
+from time import monotonic, time_ns
 from typing import Any, Final
 
 from regional_limiter.durations import Exemplar
-from regional_limiter.model.decision import Answer, Check
+from regional_limiter.model.decision import Answer, Check, ShareKind
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.plan import answer_in_full
 from regional_limiter.store.base import Allowed
@@ -16,6 +17,10 @@ from services.tracing import CURRENT, Kind, Span, Tracer, read_traceparent, work
 
 TRACEPARENT_BYTES: Final = 55
 _SERVER_ERROR: Final = 500
+_WHOLE: Final = ShareKind.WHOLE
+SHARED_MOST: Final = 8
+SHARED_S: Final = 1.0
+"""Longer than from one beat of the node to the next."""
 
 
 class NodeTracing:
@@ -25,6 +30,12 @@ class NodeTracing:
         self.tracer = tracer
         self._counts = counts
         self._tells_keys = tells_keys
+        self._shared: deque[tuple[float, str]] = deque(maxlen=SHARED_MOST)
+
+    def shared(self) -> tuple[str, ...]:
+        """Of checks of global rules that were traced lately: to their agent they are why it asks for shares."""
+        since_s = monotonic() - SHARED_S
+        return tuple(context for at_s, context in self._shared if at_s >= since_s)
 
     def begin(self, method: str, route: str, traceparent: bytes | None) -> Span | None:
         """The span of a request; None: it is not traced."""
@@ -59,6 +70,8 @@ class NodeTracing:
         attributes["ratelimit.degraded"] = answer.degraded
         if answer.rule is not None:
             attributes["ratelimit.rule"] = answer.rule
+        if any(item.verdict.share_kind is not _WHOLE for item in answer.verdicts):
+            self._shared.append((monotonic(), span.context.header()))
         if self._tells_keys:
             attributes["ratelimit.key"] = check.attributes.get("client_key", "")
         elif (hashed := next((item.key_hash for item in answer.verdicts if item.rule == answer.rule), b"")) != b"":

@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager
 
 from global_sync.agent import Agent
 from global_sync.leader import Leader
+from global_sync.tracing import UNTRACED
 from services.check_api.wiring import build_store
-from services.otlp import sending
+from services.otlp import sending, tracer_of
 from services.serve import serve
 from services.settings import RegionSettings, load_region
 from services.start import begin, kafka_transport
 from services.sync_service.app import SyncApp
+from services.sync_service.traces import SyncTraces
 
 
 def build(settings: RegionSettings) -> SyncApp:
@@ -21,8 +23,10 @@ def build(settings: RegionSettings) -> SyncApp:
     times = settings.times()
     store = build_store(settings)
     transport = kafka_transport(settings.kafka, f"apportion-{settings.name}")
-    agent = Agent(settings.name, store, transport, times, settings.state_dir)
-    leader = Leader(transport, times, settings.sync.rank)
+    tracer = tracer_of(settings.telemetry)
+    traces = UNTRACED if tracer is None else SyncTraces(tracer)
+    agent = Agent(settings.name, store, transport, times, settings.state_dir, traces=traces)
+    leader = Leader(transport, times, settings.sync.rank, traces=traces)
 
     @asynccontextmanager
     async def whole_life() -> AsyncIterator[None]:
@@ -30,7 +34,7 @@ def build(settings: RegionSettings) -> SyncApp:
         await agent.start()
         await leader.start()
         try:
-            async with sending(settings.telemetry, app.metrics):
+            async with sending(settings.telemetry, app.metrics, tracer):
                 yield
         finally:
             await agent.stop()

@@ -49,6 +49,7 @@ PURE_ROOMS = (
     "global_sync/policy.py",
     "global_sync/codec.py",
     "global_sync/key_usage.py",
+    "global_sync/tracing.py",
     "global_sync/node_usage.py",
     "global_sync/changes.py",
     "global_sync/rule_states.py",

@@ -37,6 +37,7 @@ from services.check_api.bodies import parse_check
 from services.check_api.bounded_http import encode_reply
 from services.check_api.fast_http import FastHttp
 from services.check_api.server import settle_collector
+from services.tracing import Tracer
 from tests.bench._node import PATIENT, bare_app, rules
 from tests.bench.http_checks import BATCH, CONNECTIONS, HOT, batches, singles
 
@@ -85,7 +86,7 @@ def _connected(count: int) -> Server:
     return server
 
 
-async def _ours(server: Server, directory: Path) -> Any:
+async def _ours(server: Server, directory: Path, tracer: Tracer | None = None) -> Any:
     own = directory / "node-n1"
     own.mkdir(parents=True)
     blob = {"version": 1, "sets": {"default": {"version": 1, "document": rules()}}}
@@ -97,16 +98,25 @@ async def _ours(server: Server, directory: Path) -> Any:
     limiter = Limiter("us", store, SECRET, directory, ProtocolTimes(), node="n1")
     await limiter._rules.load()
     limiter._token_leases.table = TokenLeaseTable(leases_most=0)  # without time between them, all keys are hot
-    return create_app(limiter, NodeOptions("us", "n1"))
+    app = create_app(limiter, NodeOptions("us", "n1"), tracer=tracer)
+    store.cluster.watch = app.tracing.watch if app.tracing is not None else None
+    return app
 
 
 async def cpu_us(
-    kind: str, requests: Sequence[bytes], checks: int, rounds: int, rules_met: int = 1, *, leased: bool = False
+    kind: str,
+    requests: Sequence[bytes],
+    checks: int,
+    rounds: int,
+    rules_met: int = 1,
+    *,
+    leased: bool = False,
+    tracer: Tracer | None = None,
 ) -> float:
     """CPU time of a check in the best round.  ``checks``: in each request.  ``leased``: a token lease decides."""
     server = _connected(rules_met)
     with tempfile.TemporaryDirectory() as name:
-        app = bare_app(server) if kind == "bare" else await _ours(server, Path(name))
+        app = bare_app(server) if kind == "bare" else await _ours(server, Path(name), tracer)
     if leased:
         lease_for(app, requests[0])
     protocol_class: type[HttpToolsProtocol] = HttpToolsProtocol if kind == "bare" else FastHttp

@@ -1,24 +1,39 @@
 """What telemetry adds to a check over HTTP, as a ratio in one run.  Not a test.
 
-    python -m tests.bench.telemetry [--rounds 15] [--seconds 2.0]
+    python -m tests.bench.telemetry [--rounds 15] [--seconds 2.0] [--in-memory]
 
-Two nodes take turns: one tells nobody anything, the other sends all its metrics to a collector once a second (ten
-times as often as it would by itself) and traces 1 % of the checks.  The numbers are CPU time of the node's process,
-all its threads, as the kernel counts it; the ratio is the median of the turns'.
+With ``--in-memory`` without sockets, as in ``http_in_memory``: the best of many rounds of each part, since whatever
+else the machine does only adds.  Otherwise two nodes take turns: one tells nobody anything, the other sends all its
+metrics to a collector once a second (ten times as often as it would by itself) and traces 1 % of the checks.  The
+numbers are CPU time of the node's process, all its threads, as the kernel counts it; the ratio is the median of the
+turns'.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import os
 import tempfile
+import time
+import timeit
+from collections.abc import Callable
 from pathlib import Path
 
 import uvloop
 
+from regional_limiter.limiter import LimiterStatus
+from services.check_api.counts import Counts
+from services.check_api.metrics import Metrics
+from services.otlp import COMPRESSION
+from services.otlp_wire import metrics_request, traces_request
+from services.tracing import Tracer
 from tests.bench.http_checks import CLIENTS, Load, Subject, check, compare, request, serving, singles
+from tests.bench.http_in_memory import cpu_us
 from tests.collector import Collector, collecting
 from tests.contract.redis_server import RedisServer
+
+TRACED, INTERVAL_S, RATE, SERIES = 0.01, 10, 10_000, 300
 
 
 def traced_callers() -> list[bytes]:
@@ -48,11 +63,54 @@ async def measure(off: Subject, on: Subject, collector: Collector, rounds: int, 
     print(f"{collector.asked} sendings, {len(collector.spans)} spans, {len(collector.metrics)} metrics arrived")
 
 
+async def parts(rounds: int) -> None:
+    """What each part of it costs, and what they come to at 10,000 checks a second."""
+    plain = await cpu_us("ours", singles(), 1, rounds)
+    silent = await cpu_us("ours", singles(), 1, rounds, tracer=Tracer(1e-12))
+    every = Tracer(1.0, 10**9)
+    traced = await cpu_us("ours", singles(), 1, rounds, tracer=every)
+    spans = every.take()[-1000:]
+    written = best_us(lambda: traces_request(spans, {"service.name": "x"}), 5) / len(spans) * 2
+    sending = sending_us()
+    extra = silent - plain + TRACED * (traced - silent + written) + sending / (INTERVAL_S * RATE)
+    for what, us in (
+        ("a check, without sockets, nothing is told", plain),
+        ("more where one may be traced and is not", silent - plain),
+        ("more where it is: two spans", traced - silent),
+        ("to write its spans, in the thread", written),
+        (f"to make, write and pack {SERIES} series, in the thread", sending),
+        (f"more a check: 1 % traced, {RATE:,} checks/s, every {INTERVAL_S} s", extra),
+    ):
+        print(f"{what:<62}{us:>10.2f} us{us / plain:>9.3f}")
+
+
+def sending_us() -> float:
+    """To tell of ``SERIES`` series of checks; the way to the collector is not in it."""
+    counts = Counts()
+    for number in range(SERIES):
+        counts.count(("d", f"rule-{number}", "allowed", "ok"))
+    exposition = Metrics("eu", counts, lambda: LimiterStatus(1, 1)).exposition
+
+    def tell() -> None:
+        exposition.look()
+        gzip.compress(metrics_request(exposition.collected()), COMPRESSION)
+
+    return best_us(tell, 20)
+
+
+def best_us(work: Callable[[], object], times: int) -> float:
+    return min(timeit.repeat(work, timer=time.process_time, number=1, repeat=times)) * 1e6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--in-memory", action="store_true")
     given = parser.parse_args()
+    if given.in_memory:
+        uvloop.run(parts(given.rounds * 40))
+        return
     with tempfile.TemporaryDirectory() as name, RedisServer(Path(name)) as redis, collecting() as collector:
         address, folder = f"127.0.0.1:{redis.port}", Path(name)
         with serving("ours", address, folder / "off") as off:
