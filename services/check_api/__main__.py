@@ -203,7 +203,7 @@ async def _start_grpc(
 ) -> asyncio.Task[None]:
     """Envoy's rate limit service beside HTTP.  Raises OSError or ValueError when it cannot be served."""
     observer = RlsObserver(app)
-    server = build_server(methods_of(app.rls, lambda: app.serving, observer), front, observer)
+    server = build_server(methods_of(app.rls, lambda: app.serving, observer, app.tracing), front, observer)
     await server.start()
     _log.info("listening", grpc=f"{front.host}:{server.port}", server=front.server)
     return asyncio.create_task(serve_grpc(server, stop, drain_ms=drain_ms, hurry=hurry), name="serve gRPC")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from time import monotonic, time_ns
+from collections.abc import Callable, Mapping
+from time import monotonic, perf_counter, time_ns
 from typing import Any, Final
 
 from regional_limiter.durations import Exemplar
@@ -13,7 +13,9 @@ from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.plan import answer_in_full
 from regional_limiter.store.base import Allowed
 from services.check_api.counts import ALLOWED, DENIED, Counts
-from services.tracing import CURRENT, Kind, Span, Tracer, read_traceparent, working_at
+from services.rls.methods import Ended
+from services.rls.rpc import INTERNAL
+from services.tracing import CURRENT, Kind, Span, Tracer, Value, read_traceparent, working_at
 
 TRACEPARENT_BYTES: Final = 55
 _SERVER_ERROR: Final = 500
@@ -39,6 +41,10 @@ class NodeTracing:
 
     def begin(self, method: str, route: str, traceparent: bytes | None) -> Span | None:
         """The span of a request; None: it is not traced."""
+        attributes = {"http.request.method": method, "http.route": route}
+        return self._begin(f"{method} {route}", attributes, traceparent)
+
+    def _begin(self, name: str, attributes: Mapping[str, Value], traceparent: bytes | None) -> Span | None:
         tracer = self.tracer
         if traceparent is None:
             if not tracer.wants(None):
@@ -51,8 +57,32 @@ class NodeTracing:
             parent = read_traceparent(traceparent.decode("latin-1"))
             if not tracer.wants(parent):
                 return None
-        attributes = {"http.request.method": method, "http.route": route}
-        return tracer.begin(f"{method} {route}", Kind.SERVER, parent, attributes)
+        return tracer.begin(name, Kind.SERVER, parent, attributes)
+
+    def called(
+        self, path: str, traceparent: bytes, call: Callable[[bytes, Ended], None], data: bytes, ended: Ended
+    ) -> None:
+        """A gRPC call, as CallTracing says."""
+        _, service, method = path.split("/")
+        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+        span = self._begin(path[1:], attributes, traceparent or None)
+        if span is None:
+            call(data, ended)
+            return
+        started_s = perf_counter()
+
+        def told(outcome: bytes | Exception) -> None:
+            code = 0 if isinstance(outcome, bytes) else getattr(outcome, "code", INTERNAL)
+            span.attributes["rpc.grpc.status_code"] = code
+            self.tracer.end(span, f"ended with {code}" if code else None)
+            if (durations := self._counts.calls.get((path, code))) is not None:
+                context = span.context
+                duration_s = perf_counter() - started_s
+                durations.exemplify(Exemplar(context.trace_id, context.span_id, duration_s, time_ns()))
+            ended(outcome)
+
+        with working_at(span):
+            call(data, told)
 
     def told(self, check: Check, outcome: Answer | Allowed | Exception) -> None:
         """What the current span's check came to."""

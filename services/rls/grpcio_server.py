@@ -90,7 +90,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         async def call(data: bytes, context: Any) -> bytes:
             try:
                 self._admit(context)
-                return await settled(lambda ended: method.call(data, ended))
+                return await settled(lambda ended: method.ask(data, ended, _traceparent(context)))
             except Exception as error:
                 await self._abort(context, error)
                 raise
@@ -122,3 +122,8 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
             raise error
         end = failed(error, self._observer)
         await context.abort(_CODES[end.code], end.words)
+
+
+def _traceparent(context: Any) -> bytes:
+    told = next((value for name, value in context.invocation_metadata() or () if name == "traceparent"), "")
+    return told.encode() if isinstance(told, str) else told

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from regional_limiter.model.decision import Answer, Check
 from regional_limiter.store.base import Allowed
@@ -31,10 +31,29 @@ Ended = Callable[[bytes | Exception], None]
 """Called once with a message, or with Failed; any other exception is one that nobody foresaw."""
 
 
+class CallTracing(Protocol):
+    """Who keeps traces of calls."""
+
+    def called(
+        self, path: str, traceparent: bytes, call: Callable[[bytes, Ended], None], data: bytes, ended: Ended
+    ) -> None:
+        """``call`` with ``data`` and ``ended``, as a span if it is to be one."""
+        ...
+
+
 class Unary(NamedTuple):
-    """``call`` may end before it returns, and never raises."""
+    """``call`` may end before it returns, and never raises.  ``tracing``: None where nothing is traced."""
 
     call: Callable[[bytes, Ended], None]
+    path: str = ""
+    tracing: CallTracing | None = None
+
+    def ask(self, data: bytes, ended: Ended, traceparent: bytes) -> None:
+        """:attr:`call`; ``traceparent``: as the caller sent it, empty if it did not."""
+        if self.tracing is None:
+            self.call(data, ended)
+        else:
+            self.tracing.called(self.path, traceparent, self.call, data, ended)
 
 
 class Stream(NamedTuple):
@@ -56,12 +75,17 @@ class Observer:
         """An exception that nobody foresaw."""
 
 
-def methods_of(service: RateLimitService, serving: Callable[[], bool], observer: Observer) -> Methods:
+def methods_of(
+    service: RateLimitService,
+    serving: Callable[[], bool],
+    observer: Observer,
+    tracing: CallTracing | None = None,
+) -> Methods:
     """Every method by its path.  ``serving``: whether the node wants traffic."""
     health = _Health(serving)
     reflect = _Reflection()
     return {
-        METHOD: Unary(_ShouldRateLimit(service, observer).call),
+        METHOD: Unary(_ShouldRateLimit(service, observer).call, METHOD, tracing),
         f"/{HEALTH}/Check": Unary(health.check),
         f"/{HEALTH}/Watch": Stream(health.watch),
         **{f"/{name}/ServerReflectionInfo": Stream(reflect.info) for name in REFLECTION},

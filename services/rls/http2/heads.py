@@ -27,6 +27,7 @@ class Head(NamedTuple):
     path: str = ""
     authorization: bytes = b""
     length: int | None = None
+    traceparent: bytes = b""
 
 
 MALFORMED: Final = Head(malformed=True)
@@ -35,7 +36,7 @@ MALFORMED: Final = Head(malformed=True)
 def read_head(headers: Sequence[Header]) -> Head:
     """The head of a request, or trailers: a list without a pseudo-header."""
     pseudo: dict[bytes, bytes] = {}
-    content_type = authorization = b""
+    content_type = authorization = traceparent = b""
     length: int | None = None
     in_pseudo = True
     for name, value in headers:
@@ -51,6 +52,8 @@ def read_head(headers: Sequence[Header]) -> Head:
             content_type = value
         elif name == b"authorization":
             authorization = authorization or value
+        elif name == b"traceparent":
+            traceparent = value
         elif name == b"te":
             if value.lower() != b"trailers":
                 return MALFORMED
@@ -66,4 +69,4 @@ def read_head(headers: Sequence[Header]) -> Head:
     if not all(_VALUE.fullmatch(value) for value in pseudo.values()):
         return MALFORMED
     status = 405 if method != b"POST" else 415 if not _GRPC.fullmatch(content_type) else 200
-    return Head(False, False, status, pseudo[b":path"].decode("latin-1"), authorization, length)
+    return Head(False, False, status, pseudo[b":path"].decode("latin-1"), authorization, length, traceparent)

@@ -127,7 +127,7 @@ class Requests:
         self._received.received += len(data)
         self._received.give_back(len(data))
         self._patience.idle_work = 0
-        method.call(data[5:], partial(answers.answered, number))
+        method.ask(data[5:], partial(answers.answered, number), head.traceparent)
 
     def _on_head(self, flags: int, number: int, head: Head) -> None:
         state = self._streams.open.get(number)
@@ -229,7 +229,7 @@ class Requests:
             self._answers.fail(state.id, Failed(UNIMPLEMENTED, "one whole message is asked for"))
             return
         assert isinstance(method, Unary)
-        method.call(reader.whole[0], partial(self._answers.answered, state.id))
+        method.ask(reader.whole[0], partial(self._answers.answered, state.id), head.traceparent)
 
 
 def _unpadded(flags: int, payload: bytes) -> bytes:

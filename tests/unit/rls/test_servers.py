@@ -16,10 +16,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from regional_limiter.in_process import in_memory
+from services.check_api.counts import Counts
+from services.check_api.traced import NodeTracing
 from services.rls.messages import METHOD, SERVICE
 from services.rls.methods import Observer, methods_of
 from services.rls.service import RateLimitService
 from services.rls.serving import FrontOptions, GrpcServer, Tls, build_server
+from services.tracing import Tracer
 from tests.certificates import make_certificates
 
 RULES = {
@@ -57,7 +60,7 @@ class Front:
 
 
 @asynccontextmanager
-async def front(kind: str, **options: Any) -> AsyncIterator[Front]:
+async def front(kind: str, tracing: NodeTracing | None = None, **options: Any) -> AsyncIterator[Front]:
     async with in_memory(RULES) as limiter:
         service = RateLimitService(limiter, lambda domain, answer: None)
         noted = Noted()
@@ -69,7 +72,7 @@ async def front(kind: str, **options: Any) -> AsyncIterator[Front]:
             decide(check, done)
 
         service.submit = submit  # type: ignore[method-assign]
-        methods = methods_of(service, lambda: running.serving, noted)
+        methods = methods_of(service, lambda: running.serving, noted, tracing)
         server = build_server(methods, FrontOptions("127.0.0.1", 0, kind, **options), noted)
         running = Front(server, noted)
         await server.start()
@@ -111,6 +114,20 @@ async def test_many_calls_at_once_charge_exactly_what_passes(kind: str) -> None:
         calls = [stub.ShouldRateLimit(asked(kind="many")) for _ in range(150)]
         told = await asyncio.gather(*calls)
     assert sum(response.overall_code == 1 for response in told) == 90
+
+
+async def test_a_call_of_a_traced_caller_is_a_span_under_its_own(kind: str) -> None:
+    tracing = NodeTracing(Tracer(0.0, 1000), Counts())
+    trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    async with front(kind, tracing) as running, calling(running) as stub:
+        for flags in ("01", "00"):
+            await stub.ShouldRateLimit(asked(), metadata=[("traceparent", f"00-{trace}-{parent}-{flags}")])
+        await stub.ShouldRateLimit(asked())
+    (span,) = tracing.tracer.take()
+    assert span.name == "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+    assert (f"{span.context.trace_id:032x}", f"{span.parent_id:016x}") == (trace, parent)
+    assert (span.attributes["rpc.system"], span.attributes["rpc.grpc.status_code"]) == ("grpc", 0)
+    assert span.failed is None
 
 
 async def test_what_is_wrong_is_named(kind: str) -> None:
