@@ -179,7 +179,7 @@ class Limiter:
             library=self._store.version,
             windows=self._counts.windows(monotonic_ns() // 1000),
             told=next(self._beats),
-            traces=self.traces(),
+            traces=tuple(self.traces()),
         )
 
     def _hear(self, point: str, reply: TouchReply) -> None:

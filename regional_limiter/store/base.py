@@ -161,7 +161,7 @@ class NodeBeat:
     library: str = ""
     windows: Mapping[str, Mapping[str, RuleTotals]] = field(default_factory=dict)
     told: int = 0
-    traces: Sequence[str] = ()
+    traces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def test_an_allowance_told_shortly_is_what_is_told_in_full(steps: list[tuple[Any
     answer = answer_in_full(allowed)
     for _ in range(2):
         said = allowances.told(allowed)
-        assert said is None or said == (("d", answer.rule, "ok"), in_full(answer, mode))
+        assert said is None or said == (("d", answer.rule, "allowed", "ok"), in_full(answer, mode))
 
 
 @pytest.mark.parametrize("mode", HeaderMode)
