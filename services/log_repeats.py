@@ -106,10 +106,16 @@ class Repeats(logging.Filter):
         due = [
             kind for kind, window in self._windows.items() if everything or now_s - window.began_s >= window.lasts_s
         ]
-        counts = [_count_of(self._windows[kind]) for kind in due]
+        counts = []
         for kind in due:
-            del self._windows[kind]
-        return [count for count in counts if count is not None]
+            window = self._windows.pop(kind)
+            last, lasts_s = window.last, window.lasts_s
+            if (count := _count_of(window)) is None or last is None:
+                continue
+            counts.append(count)
+            if not everything:  # it goes on, perhaps: the count was this window's line
+                self._windows[kind] = _Window(now_s, lasts_s, written=1, lines={_line_of(last)})
+        return counts
 
     def _say(self, counts: list[logging.LogRecord]) -> None:
         for count in counts:

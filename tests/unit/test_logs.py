@@ -99,8 +99,13 @@ def test_a_line_that_is_said_again_is_said_once_with_how_often(monkeypatch: pyte
     lines.wait(1.0)
     assert lines.said[2:] == ["no Kafka (49 more like this)", "started (49 more like this)"]
     lines.say({"event": "no Kafka", "at": "h"})
+    lines.say({"event": "no Kafka", "at": "h"})
     lines.wait(1.0)
-    assert lines.said[4:] == ["no Kafka"], "what came once is not counted"
+    assert lines.said[4:] == ["no Kafka (2 more like this)"], "what goes on is one line a second"
+    lines.wait(1.0)
+    lines.say({"event": "no Kafka", "at": "h"})
+    lines.wait(1.0)
+    assert lines.said[5:] == ["no Kafka"], "what came once is not counted"
 
 
 def test_lines_that_differ_in_a_field_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
