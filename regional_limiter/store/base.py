@@ -147,8 +147,8 @@ class NodeBeat:
     the bases that the node has stored on disk (-1: none).  ``usage``: running totals by ``domain/rule``.
     ``key_usage``: running totals of the node's busiest keys of global rules (bounded).  ``windows``: by window of
     some minutes, totals of the busiest keys of all rules; ``told``: how often they were told.  ``library``: the
-    version of the function library that the node calls ("": a node too old to say).  ``traces``: of checks of global
-    rules that were traced lately, as ``traceparent`` (a few).
+    version of the function library that the node calls ("": a node too old to say).  ``traces``: of checks of
+    global rules that were traced lately, as ``traceparent`` (a few).
     """
 
     node: str
