@@ -78,8 +78,14 @@ def test_accepted_rules() -> None:
             assert fold.take(json.dumps(json.loads(value) | more).encode())
         state = fold.states()["shop"]
         assert (state.version, state.bases_version, state.rule_versions) == (4, 4, {"all": 4})
-        written = {key.decode(): json.loads(value) for key, value in encode_parts(state, 3)}
-        assert all(says(written[key], json.loads(value)) for key, value in OLD["rules"].items())
+        written = {key.decode(): part(value) for key, value in encode_parts(state, 3)}
+        assert all(says(written[key], part(value)) for key, value in OLD["rules"].items())
+
+
+def part(value: str | bytes) -> dict[str, Any]:
+    """A part of a state that has only one, with what it carries as text read as well."""
+    document: dict[str, Any] = json.loads(value)
+    return {**document, "blob": json.loads(document["blob"])}
 
 
 def test_what_nodes_and_agents_keep_on_disk(tmp_path: Path) -> None:
