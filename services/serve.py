@@ -10,6 +10,7 @@ from typing import Any
 
 import uvicorn
 
+from services.bounded_server import BoundedServer
 from services.check_api.bounded_http import BoundedHttp
 from services.listening import bind
 from services.settings import Listener
@@ -18,7 +19,7 @@ DRAIN_S = 3
 CONNECTIONS_MOST = 1024
 
 
-class _Server(uvicorn.Server):
+class _Server(BoundedServer):
     """Tells the application when the end begins: streams that never end by themselves would hold it up."""
 
     def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:

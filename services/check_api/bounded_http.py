@@ -1,7 +1,9 @@
 """uvicorn's HTTP protocol with bounds that it does not set, and with problems where it answers in plain text.
 
-The bounds are the size of a request's head, and the time it takes.  Without them one caller could fill the memory
-with a header that never ends, or hold every connection by saying nothing on it.
+The bounds are the size of a request's head, the time it takes, the time that answers stay unread, and the number of
+connections.  Without them one caller could fill the memory with a header that never ends, or hold every connection
+by saying nothing on it, or by not listening.  When all connections are taken, the oldest one on which no whole
+request has come yet makes room: nobody is turned away for those who only hold connections.
 
 A refusal that ends the connection (not HTTP, or too long a head) waits until what came before it on the same
 connection has been answered: answers come in the order of their requests.
@@ -11,21 +13,29 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import httptools
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from services.check_api.headers import Header, Lines, as_headers, as_lines
 from services.check_api.replies import CLOSE, Reply, problem, unavailable
 
 HEAD_BYTES_MOST = 128 * 1024
 HEAD_DEADLINE_S = 10.0
+UNREAD_S = 30.0
+"""A caller that takes nothing of what fills its connection for so long is hung up on."""
 
 _CLOSE_LINE = as_lines(CLOSE)
 _NOT_HTTP = problem(400, "this is not an HTTP request", CLOSE)
 _TOO_LARGE = problem(431, f"the head of a request may have at most {HEAD_BYTES_MOST:,} bytes", CLOSE)
 _OVERLOADED = unavailable("too many connections or requests at once; ask again, or another node")
+
+
+_silent_of: WeakKeyDictionary[ServerState, dict[BoundedHttp, None]] = WeakKeyDictionary()
+"""By server: its connections on which no whole request has come yet, the oldest first."""
 
 
 class _HeadTooLarge(httptools.HttpParserError):
@@ -62,8 +72,12 @@ class BoundedHttp(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
         self._last_words: bytes | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
         self._default_headers: list[Header] | None = None
         self._default_lines = b""
+        self._silent = _silent_of.setdefault(self.server_state, {})
+        # uvicorn would refuse everybody's requests while too many are connected.
+        self._connections_most, self.limit_concurrency = self.limit_concurrency, None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -72,9 +86,46 @@ class BoundedHttp(HttpToolsProtocol):
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
 
+        self._make_room()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_over()
+        self._silent.pop(self, None)
+        self._is_read()
         super().connection_lost(exc)
+
+    # ---- slow readers
+
+    def pause_writing(self) -> None:
+        self._unread_timer = self.loop.call_later(UNREAD_S, self.transport.abort)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._is_read()
+        super().resume_writing()
+
+    def _is_read(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    # ---- too many connections
+
+    def _make_room(self) -> None:
+        self._silent[self] = None
+        if self._connections_most is None or len(self.connections) <= self._connections_most:
+            return
+        oldest = next(iter(self._silent))
+        if oldest is self:
+            self.limit_concurrency = 1  # all others have asked: what comes on this one is told so
+            return
+        del self._silent[oldest]
+        self.connections.discard(oldest)
+        oldest.transport.abort()
+
+    def has_asked(self) -> None:
+        """A whole request has come."""
+        self._silent.pop(self, None)
 
     # ---- bounds
 
@@ -108,6 +159,10 @@ class BoundedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_is_over()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self.has_asked()
+        super().on_message_complete()
 
     def _head_is_over(self) -> None:
         self._in_head = False

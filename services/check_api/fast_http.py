@@ -207,6 +207,8 @@ class FastHttp(BoundedHttp):
             return False
         if limit is not None and (len(self.connections) >= limit or len(self.tasks) >= limit):
             return False
+        if not self._answered_at_s:
+            self.has_asked()
         path, bodies = head.path, node.bodies
         try:
             if path == BATCH_PATH:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from services.bounded_server import BoundedServer, handshake_s
 from services.check_api.app import NodeApp
 from services.check_api.fast_http import FastHttp
 
@@ -31,7 +32,7 @@ FINISH_S = 5
 """What is in flight after that is cut off."""
 
 
-class SignalFreeServer(uvicorn.Server):
+class SignalFreeServer(BoundedServer):
     """Leaves the signals to the process."""
 
     @contextmanager
@@ -125,6 +126,7 @@ async def _stop_listening(server: SignalFreeServer, listener: socket.socket) -> 
             lambda: FastHttp(config=server.config, server_state=server.server_state, app_state={}, _loop=loop),
             connection,
             ssl=server.config.ssl,
+            ssl_handshake_timeout=handshake_s(server.config),
         )
 
 

@@ -47,8 +47,8 @@ class Faults:
     def strike(self, fault: Fault) -> None:
         """The whole of it: begin, wait, end.  Raises NotNow when it could not begin."""
         began = time.monotonic()
-        steps = _KINDS[fault.kind](self, fault)
         try:
+            steps = _KINDS[fault.kind](self, fault)
             next(steps)
         except (LookupError, ServerError) as error:
             raise NotNow(f"{fault.kind} in {fault.region}: {error}") from None

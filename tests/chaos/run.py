@@ -48,7 +48,8 @@ class Plan:
 
 @dataclass
 class Report:
-    """``faults``: how many of each kind.  ``recoveries``: the slowest after each kind, in seconds."""
+    """``faults``: how many of each kind.  ``recoveries``: the slowest after each kind, in seconds after
+    everything was started again."""
 
     verdict: Verdict
     faults: Counter[str]
@@ -110,10 +111,13 @@ def _round(world: World, faults: Faults, one: Round, recoveries: dict[str, float
         wait_for(world.is_whole, RECOVERED_S, "every region in session, and a leader")
     except TimeoutError as error:
         problems.append(f"round {number}, {' and '.join(notes)}: {error}")
-    took = time.monotonic() - began
+    took = time.monotonic() - mended
     for fault in one:
         recoveries[fault.kind] = max(recoveries.get(fault.kind, 0.0), took)
-    print(f"{number}: {'; '.join(notes)}; mended in {mended - began:.1f} s, whole after {took:.1f} s", flush=True)
+    print(
+        f"{number}: {'; '.join(notes)}; started again in {mended - began:.1f} s, then whole after {took:.1f} s",
+        flush=True,
+    )
     return problems
 
 

@@ -6,13 +6,19 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 
+from services import bounded_server
+from services.bounded_server import BoundedServer
 from services.check_api.server import node_config
 from services.serve import bounded
+from services.settings import ServerTls
+from tests.certificates import make_certificates
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -21,20 +27,30 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.body", "body": b"ok"})
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
+@contextmanager
+def served(tls: ServerTls | None = None) -> Iterator[int]:
+    """The port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(bounded(app))
+        config = bounded(app)
+        config.load()
+        config.ssl = tls.context("http/1.1") if tls else None
+        server = BoundedServer(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 20
         while not server.started:
             assert time.monotonic() < deadline, "the server did not start"
             time.sleep(0.01)
         yield listener.getsockname()[1]
         server.should_exit = True
         thread.join(10)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with served() as port:
+        yield port
 
 
 def said(port: int, request: bytes) -> bytes:
@@ -59,3 +75,13 @@ def test_a_head_without_end_is_refused(port: int, head: bytes) -> None:
 def test_no_header_says_who_a_caller_is_before_our_own_rules_do(config: uvicorn.Config) -> None:
     config.load()
     assert config.loaded_app is app
+
+
+def test_who_begins_to_shake_hands_and_stops_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_server, "HANDSHAKE_S", 0.2)
+    make_certificates(tmp_path)
+    with served(ServerTls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key")) as port:
+        for begin in (b"", bytes.fromhex("160301")):
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+                connection.sendall(begin)
+                assert connection.recv(1000) == b""

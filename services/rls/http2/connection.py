@@ -94,6 +94,8 @@ class Front:
         self.authorization = f"Bearer {token}".encode() if token else None
         self.observer = observer
         self.connections: set[Connection] = set()
+        self.silent: dict[Connection, None] = {}
+        """Those of them on which nothing has been asked yet, the oldest first."""
         self.empty = asyncio.Event()
         """Set when the last connection has ended."""
 
@@ -106,7 +108,7 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._transport: Any = None
         self._unread = b""
-        self._greeted = self._configured = False
+        self._greeted = self._configured = self._has_asked = False
         self._heard_s = 0.0
         self._pinged = False
         self._timer: asyncio.TimerHandle | None = None
@@ -130,6 +132,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = self._outbox.transport = transport
         self._front.connections.add(self)
+        self._front.silent[self] = None
         self._timer = self._loop.call_later(PREFACE_WITHIN_S, self._look)
         self._heard_s = self._loop.time()
         protocol = transport.get_extra_info("ssl_object")
@@ -141,6 +144,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._outbox.ended = True
         self._front.connections.discard(self)
+        self._front.silent.pop(self, None)
         if not self._front.connections:
             self._front.empty.set()
         if self._timer is not None:
@@ -200,6 +204,9 @@ class Connection(asyncio.Protocol):
             self._front.observer.unexpected(error)
             self._lose(BrokenProtocol(INTERNAL_ERROR, ""))
         finally:
+            if not self._has_asked and self._streams.last_id:
+                self._has_asked = True
+                self._front.silent.pop(self, None)
             self._outbox.in_turn = False
             self._outbox.flush()
 

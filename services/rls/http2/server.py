@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from typing import Final
 
+from services.bounded_server import HANDSHAKE_S
 from services.listening import bind
 from services.rls.http2.connection import Connection, Front
 from services.rls.methods import Methods, Observer
@@ -36,13 +37,23 @@ class Http2Server:
             raise OSError(f"{options.host}:{options.port}: {error.strerror}") from None
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: self._accept(loop), sock=listener, ssl=context, backlog=BACKLOG
+            lambda: self._accept(loop),
+            sock=listener,
+            ssl=context,
+            backlog=BACKLOG,
+            ssl_handshake_timeout=HANDSHAKE_S if context is not None else None,
         )
         self.port = listener.getsockname()[1]
 
     def _accept(self, loop: asyncio.AbstractEventLoop) -> asyncio.Protocol:
         if len(self._front.connections) >= CONNECTIONS_MOST:
-            return _Refusal()
+            oldest = next(iter(self._front.silent), None)
+            if oldest is None:
+                return _Refusal()
+            # Nobody is turned away for those who only hold connections.
+            self._front.connections.discard(oldest)
+            del self._front.silent[oldest]
+            oldest.abort()
         return Connection(self._front, loop)
 
     def drain(self) -> None:

@@ -250,7 +250,7 @@ async def test_a_request_in_two_parts_is_one_and_a_part_alone_goes_to_the_slow_p
 
 
 async def test_too_many_connections_are_told_so_on_either_path() -> None:
-    connection = connected(FakeLimiter(), limit_concurrency=1)
+    connection = connected(FakeLimiter(), limit_concurrency=0)
     connection.send(request("a"))
     await connection.quiet()
     assert connection.said.startswith(b"HTTP/1.1 503 ")

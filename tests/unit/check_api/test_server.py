@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import socket
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -179,8 +181,10 @@ async def told(url: str, *parts: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def serving(limiter: FakeLimiter) -> AsyncIterator[str]:
+async def serving(limiter: FakeLimiter, send_buffer: int | None = None) -> AsyncIterator[str]:
     listener, stop = bind("127.0.0.1", 0), asyncio.Event()
+    if send_buffer is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     url = url_of(listener)
     task = asyncio.create_task(serve_node(node_of(limiter), listener, stop))
     try:
@@ -236,7 +240,71 @@ async def test_what_is_not_http_is_a_problem_too_and_comes_after_the_answers_bef
             assert problem_of(last)["status"] == 400
 
 
-async def test_too_many_connections_is_a_problem_too(monkeypatch: pytest.MonkeyPatch) -> None:
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def connected(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    parts = urlsplit(url)
+    return await asyncio.open_connection(parts.hostname, parts.port)
+
+
+async def asked(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], request: bytes) -> bytes:
+    """The answer's head."""
+    connection[1].write(request)
+    head = await connection[0].readuntil(b"\r\n\r\n")
+    length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length: "))
+    await connection[0].readexactly(int(length.partition(b": ")[2]))
+    return head
+
+
+async def test_one_connection_too_many_is_a_problem_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CONNECTIONS_MOST", 1)
     async with serving(FakeLimiter()) as url:
-        assert problem_of(await told(url, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"))["status"] == 503
+        first = await connected(url)
+        assert (await asked(first, LIVEZ)).startswith(b"HTTP/1.1 200 ")
+        assert problem_of(await told(url, LIVEZ))["status"] == 503
+        assert (await asked(first, LIVEZ)).startswith(b"HTTP/1.1 200 ")
+        first[1].close()
+
+
+@pytest.mark.parametrize("path", [b"/v1/check", b"/v1/check?x=1"], ids=["fast path", "slow path"])
+async def test_who_asks_and_never_reads_is_hung_up_on(monkeypatch: pytest.MonkeyPatch, path: bytes) -> None:
+    monkeypatch.setattr(bounded_http, "UNREAD_S", 0.2)
+    body = json.dumps(CHECK).encode()
+    check = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (path, len(body), body)
+    async with serving(FakeLimiter(), send_buffer=4096) as url, asyncio.timeout(50):
+        caller = await connected(url)
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that little is soon too much
+            deaf.connect(("127.0.0.1", urlsplit(url).port))
+            deaf.setblocking(False)
+            with contextlib.suppress(ConnectionError):  # the end of it
+                while True:
+                    await asyncio.get_running_loop().sock_sendall(deaf, check * 100)
+        assert (await asked(caller, check)).startswith(b"HTTP/1.1 200 ")
+        caller[1].close()
+
+
+@pytest.mark.parametrize("said", [b"", b"POST /v1/check HTTP/1.1\r\nHost: x\r\n"], ids=["nothing", "half a head"])
+async def test_who_only_holds_connections_makes_room_for_who_asks(
+    monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS_MOST", 4)
+    body = json.dumps(CHECK).encode()
+    check = b"POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    async with serving(FakeLimiter()) as url:
+        caller = await connected(url)
+        assert (await asked(caller, check)).startswith(b"HTTP/1.1 200 ")
+        idle = []
+        for _ in range(20):
+            idle.append(await connected(url))
+            idle[-1][1].write(said)
+            assert (await asked(caller, check)).startswith(b"HTTP/1.1 200 ")
+        another = await connected(url)
+        assert (await asked(another, check)).startswith(b"HTTP/1.1 200 ")
+        async with asyncio.timeout(20):
+            for reader, _ in idle[:-2]:  # what did not make room for those after it, did for the caller
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+        for _, writer in [*idle, caller, another]:
+            writer.close()
