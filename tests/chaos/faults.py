@@ -43,6 +43,7 @@ class Faults:
         self._lock = threading.Lock()
         self.excuses: list[Excuse] = []
         self.done: list[tuple[float, float, Fault]] = []
+        self._full: list[tuple[str, int]] = []
 
     def strike(self, fault: Fault) -> None:
         """The whole of it: begin, wait, end.  Raises NotNow when it could not begin."""
@@ -60,9 +61,21 @@ class Faults:
         with self._lock:
             self.done.append((began, time.monotonic(), fault))
 
-    def _excuse(self, region: str, start: float, end: float, url: str | None = None) -> None:
+    def end_round(self) -> None:
+        """What could not be undone at once."""
+        while self._full:
+            region, port = self._full.pop()
+            with suppress(ServerError):  # killed: it comes back empty
+                self._world.redis(region, port, "CONFIG", "SET", "maxmemory", "0")
+
+    def _excuse(self, region: str, start: float, end: float, *, url: str | None = None, shard: int = 0) -> None:
         with self._lock:
-            self.excuses.append(Excuse(region, start, end, url))
+            self.excuses.append(Excuse(region, start, end, url, shard))
+
+    def _primary(self, fault: Fault) -> tuple[int, int]:
+        """The port of one of the region's primaries, and its shard.  Raises LookupError, ServerError."""
+        port = self._world.primary(fault.region, fault.place)
+        return port, self._world.shard(fault.region, port)
 
     def _service(self, region: str, name: str) -> Process:
         process = self._world.process(region, name)
@@ -110,27 +123,28 @@ class Faults:
     # ---- Redis
 
     def pause_primary(self, fault: Fault) -> Iterator[None]:
+        port, shard = self._primary(fault)
         began = time.monotonic()
-        process = self._service(fault.region, f"redis-{self._world.primary(fault.region, fault.place)}")
-        yield from _paused(process)
+        yield from _paused(self._service(fault.region, f"redis-{port}"))
         # Longer than the cluster waits is a failover, too.
-        self._excuse(fault.region, began, time.monotonic() + (FAILOVER_S if fault.seconds > 1.5 else SETTLES_S))
+        lasts = FAILOVER_S if fault.seconds > 1.5 else SETTLES_S
+        self._excuse(fault.region, began, time.monotonic() + lasts, shard=shard)
 
     def kill_primary(self, fault: Fault) -> Iterator[None]:
-        process = self._service(fault.region, f"redis-{self._world.primary(fault.region, fault.place)}")
+        port, shard = self._primary(fault)
         began = time.monotonic()
-        _kill(process)
+        _kill(self._service(fault.region, f"redis-{port}"))
         yield
-        self._excuse(fault.region, began, max(time.monotonic(), began + FAILOVER_S) + SETTLES_S)
+        self._excuse(fault.region, began, max(time.monotonic(), began + FAILOVER_S) + SETTLES_S, shard=shard)
 
     def promote(self, fault: Fault) -> Iterator[None]:
-        primary = self._world.primary(fault.region, fault.place)
+        primary, shard = self._primary(fault)
         replica = self._world.replica_of(fault.region, primary)
         began = time.monotonic()
         how = ["TAKEOVER"] if fault.place == 0 else ["FORCE"] if fault.place == 1 else []
         self._world.redis(fault.region, replica, "CLUSTER", "FAILOVER", *how)
         yield
-        self._excuse(fault.region, began, began + 2 + SETTLES_S)
+        self._excuse(fault.region, began, began + 2 + SETTLES_S, shard=shard)
 
     def kill_replicas(self, fault: Fault) -> Iterator[None]:
         for port, role in self._world.servers(fault.region).items():
@@ -139,20 +153,23 @@ class Faults:
         yield
 
     def step_clock(self, fault: Fault) -> Iterator[None]:
-        port = self._world.primary(fault.region, fault.place)
+        port, shard = self._primary(fault)
         began = time.monotonic()
         self._world.step(fault.region, port, fault.amount)
         yield
         self._world.step(fault.region, port, 0)
-        self._excuse(fault.region, began, time.monotonic() + SETTLES_S)
+        self._excuse(fault.region, began, time.monotonic() + SETTLES_S, shard=shard)
 
     def fill_memory(self, fault: Fault) -> Iterator[None]:
-        port = self._world.primary(fault.region, fault.place)
+        port, shard = self._primary(fault)
         began = time.monotonic()
         self._world.redis(fault.region, port, "CONFIG", "SET", "maxmemory", "1")
         yield
-        self._world.redis(fault.region, port, "CONFIG", "SET", "maxmemory", "0")
-        self._excuse(fault.region, began, time.monotonic() + SETTLES_S)
+        try:
+            self._world.redis(fault.region, port, "CONFIG", "SET", "maxmemory", "0")
+        except ServerError:  # stopped by another fault, or gone
+            self._full.append((fault.region, port))
+        self._excuse(fault.region, began, time.monotonic() + SETTLES_S, shard=shard)
 
     # ---- services
 
@@ -182,14 +199,14 @@ class Faults:
         _kill(self._service(fault.region, f"node-{place + 1}"))
         yield
         url = self._world.nodes(fault.region)[place]
-        self._excuse(fault.region, began, time.monotonic() + NODE_UP_S, url)
+        self._excuse(fault.region, began, time.monotonic() + NODE_UP_S, url=url)
 
     def pause_node(self, fault: Fault) -> Iterator[None]:
         place = fault.place % len(NODE_PORTS)
         began = time.monotonic()
         yield from _paused(self._service(fault.region, f"node-{place + 1}"))
         url = self._world.nodes(fault.region)[place]
-        self._excuse(fault.region, began, time.monotonic() + RECONNECTS_S, url)
+        self._excuse(fault.region, began, time.monotonic() + RECONNECTS_S, url=url)
 
     # ---- disks
 

@@ -9,7 +9,7 @@ links, lost brokers and leaders, dead agents add nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,14 +32,15 @@ LIMITS = {"hot": Limit(30, 60.0), "many": Limit(12, 6.0)}
 class Excuse:
     """From ``start`` to ``end`` something was done.
 
-    ``url``: a node that could not answer.  Without one: a store of ``region`` that was silent for some nodes or
-    lost charges, ``shards`` of its shards.
+    ``url``: a node that could not answer.  Without one: a store of ``region``, its ``shard``, that was silent for
+    some nodes or lost charges.
     """
 
     region: str
     start: float
     end: float
     url: str | None = None
+    shard: int = 0
 
     def burst(self, limit: Limit) -> float:
         """A node that loses sight of a bucket begins with its part of the region's base, full; and what was charged
@@ -64,7 +65,10 @@ class Verdict:
     problems: list[str]
 
 
-def judge(rows: Iterable[Mapping[str, Any]], excuses: Sequence[Excuse]) -> Verdict:
+def judge(
+    rows: Iterable[Mapping[str, Any]], excuses: Sequence[Excuse], shard_of: Callable[[str, str], int]
+) -> Verdict:
+    """``rows``: of the load's log.  ``shard_of``: rule and key."""
     admitted: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     problems: list[str] = []
     checks = allowed = degraded = excused = 0
@@ -85,7 +89,8 @@ def judge(rows: Iterable[Mapping[str, Any]], excuses: Sequence[Excuse]) -> Verdi
     worst = float("-inf")
     stores = [excuse for excuse in excuses if excuse.url is None]
     for (rule, key), times in sorted(admitted.items()):
-        excess, at = worst_excess(times, LIMITS[rule], stores)
+        shard = shard_of(rule, key)
+        excess, at = worst_excess(times, LIMITS[rule], [one for one in stores if one.shard == shard])
         worst = max(worst, excess)
         if excess > 0:
             problems.append(f"{rule}/{key}: {excess:.1f} checks above the bound in {at[0]:.3f} to {at[1]:.3f}")

@@ -20,6 +20,7 @@ from tests.chaos.judge import LIMITS, Excuse, Verdict, judge
 from tests.chaos.load import Stream, skewed, written
 from tests.chaos.schedule import REGIONS, Fault, Round, rounds
 from tests.chaos.schedule import written as schedule_written
+from tests.chaos.shards import shard_of
 from tests.chaos.world import World, wait_for
 
 HOT_KEYS, MANY_KEYS, MANY_DRAWS = 2, 300, 2000
@@ -82,7 +83,7 @@ def run(plan: Plan) -> Report:
     (plan.directory / "faults.json").write_text(
         json.dumps([[a, b, asdict(fault)] for a, b, fault in faults.done], indent=1)
     )
-    verdict = judge(rows(log), faults.excuses)
+    verdict = judge(rows(log), faults.excuses, shard_of)
     problems += verdict.problems + _unused(log, ended, faults.excuses)
     return Report(verdict, Counter(fault.kind for _, _, fault in faults.done), recoveries, problems)
 
@@ -105,6 +106,7 @@ def _round(world: World, faults: Faults, one: Round, recoveries: dict[str, float
         notes = list(pool.map(lambda fault: _strike(faults, fault), one))
     began = time.monotonic()
     problems = []
+    faults.end_round()
     world.mend()
     mended = time.monotonic()
     try:

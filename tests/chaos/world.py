@@ -29,8 +29,8 @@ from infra.region.region import answers
 from infra.region.resp import Server, ServerError
 from tests.chaos.network import HUB, Network
 from tests.chaos.schedule import REGIONS
+from tests.chaos.shards import RULES, SECRET, shard_with
 
-RULES = Path(__file__).with_name("rules.yaml")
 CLOCK = Path(__file__).with_name("clock.c")
 SERVERS = 6
 REDIS_PORT = 7001
@@ -201,6 +201,14 @@ class World:
             raise LookupError(f"{primary} of {region} has no replica")
         return int(replicas[0][1])
 
+    def shard(self, region: str, primary: int) -> int:
+        """Which shard a primary serves.  Raises LookupError, ServerError."""
+        for line in str(self.redis(region, primary, "CLUSTER", "NODES")).splitlines():
+            words = line.split()
+            if "myself" in words[2] and len(words) > 8:
+                return shard_with(int(words[8].partition("-")[0]))
+        raise LookupError(f"{primary} of {region} has no slots")
+
     def step(self, region: str, port: int, seconds: float) -> None:
         """Set how far a server's clock is off."""
         with (self.clocks(region) / str(port)).open("r+b") as file:
@@ -212,7 +220,7 @@ class World:
         shared = self.directory / "clock.so"
         install.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(shared), str(CLOCK)])
         secret = self.directory / "secret"
-        secret.write_text("the same sixteen bytes, or more, in every region")
+        secret.write_text(SECRET)
         for region in REGIONS:
             _mount(self.place(region), REGION_DISK)
             (self.place(region) / "region.toml").write_text(self._region_toml(region))

@@ -52,6 +52,25 @@ def test_every_line_is_json_and_says_whose_it_is(capsys: pytest.CaptureFixture[s
     assert "two\nlines" in lines[2]["exception"]
 
 
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_a_traceback_shows_no_values_of_variables(
+    on_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: on_terminal)
+    logger = configure_logging("check_api")
+
+    def call(token: str) -> None:
+        raise ValueError("two\nlines")
+
+    try:
+        call("".join(["not to ", "be shown"]))
+    except ValueError:
+        logger.exception("broken")
+    said = capsys.readouterr().err
+    assert "lines" in said
+    assert "not to be shown" not in said
+
+
 def test_a_log_file_does_not_grow_without_bound(tmp_path: Path) -> None:
     log = tmp_path / "service.log"
     program = (

@@ -76,20 +76,30 @@ def row(url: str = "http://a", at: float = 1.0, error: str | None = None) -> dic
     }
 
 
+def one_shard(rule: str, key: str) -> int:
+    return 0
+
+
 def test_a_check_without_an_answer_is_a_problem_unless_its_node_was_stopped() -> None:
     stopped = Excuse("us-east", 0.5, 2.0, url="http://a")
-    assert judge([row(error="timeout")], [stopped]).problems == []
-    assert len(judge([row(error="timeout", at=3.0)], [stopped]).problems) == 1
-    assert len(judge([row(error="timeout", url="http://b")], [stopped]).problems) == 1
+    assert judge([row(error="timeout")], [stopped], one_shard).problems == []
+    assert len(judge([row(error="timeout", at=3.0)], [stopped], one_shard).problems) == 1
+    assert len(judge([row(error="timeout", url="http://b")], [stopped], one_shard).problems) == 1
 
 
 def test_a_stopped_node_excuses_nothing_of_the_bound() -> None:
     stopped = Excuse("us-east", 0.5, 2.0, url="http://a")
-    verdict = judge([row() for _ in range(40)], [stopped])
+    verdict = judge([row() for _ in range(40)], [stopped], one_shard)
     assert verdict.worst == pytest.approx(10 - 0.6, abs=0.1)
     assert len(verdict.problems) == 1
 
 
 def test_every_key_has_a_bound_of_its_own() -> None:
     rows = [row() | {"key": f"hot-{number % 2}"} for number in range(60)]
-    assert judge(rows, []).problems == []
+    assert judge(rows, [], one_shard).problems == []
+
+
+def test_a_silent_shard_excuses_nothing_of_another() -> None:
+    silent = Excuse("us-east", 0.5, 2.0, shard=1)
+    assert judge([row() for _ in range(40)], [silent], lambda rule, key: 1).problems == []
+    assert len(judge([row() for _ in range(40)], [silent], lambda rule, key: 0).problems) == 1
