@@ -54,7 +54,7 @@ def port() -> Iterator[int]:
 
 
 def said(port: int, request: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=50) as connection:
         try:
             connection.sendall(request)
         except OSError:
@@ -82,6 +82,6 @@ def test_who_begins_to_shake_hands_and_stops_is_hung_up_on(tmp_path: Path, monke
     make_certificates(tmp_path)
     with served(ServerTls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key")) as port:
         for begin in (b"", bytes.fromhex("160301")):
-            with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            with socket.create_connection(("127.0.0.1", port), timeout=50) as connection:
                 connection.sendall(begin)
                 assert connection.recv(1000) == b""
