@@ -1,7 +1,7 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services up down status test test-unit test-infra sbom test-anger test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench chaos clean
+.PHONY: help setup services up down status test test-unit test-infra sbom audit test-anger test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench chaos clean
 
 RUN := .venv/bin/python
 ARGS ?=
@@ -97,6 +97,9 @@ sbom: setup  ## what is deployed with us, as CycloneDX: dist/sbom.json
 	@mkdir -p dist
 	@uv=$$(command -v uv || echo .cache/uv/bin/uv); \
 	$$uv export -q --frozen --no-dev --format cyclonedx1.5 --preview-features sbom-export -o dist/sbom.json >/dev/null
+
+audit: setup  ## are vulnerabilities known of what is deployed with us? (asks the package index's database)
+	@$(RUN) -m infra.audit $(ARGS)
 
 clean:  ## remove what was installed into this folder (ends no process: make down does)
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -26,6 +26,8 @@ CHECKS_MOST = 500_000
 CONCURRENCY_MOST = 1_000
 KEYS_MOST = 100_000
 WAITING_PER_CONNECTION = 4
+IDLE_S_MOST = 30.0
+"""Servers close what has been idle for longer; a check must not meet that."""
 ANSWER_BYTES_MOST = 64 * 1024
 
 
@@ -248,9 +250,12 @@ class _Pool:
 
     def offer(self, due: _Due) -> None:
         """A check is due: send it now, or as soon as a connection is there."""
-        if self._idle:
-            self._idle.pop().send(due, self._request(due.body))
-            return
+        while self._idle:
+            connection = self._idle.pop()
+            if time.monotonic() - connection.idle_since_s < IDLE_S_MOST:
+                connection.send(due, self._request(due.body))
+                return
+            connection.close()
         if len(self._waiting) >= self._waiting_most:
             self._result.unsent += 1
             return
@@ -285,6 +290,7 @@ class _Pool:
                 connection.send(due, self._request(due.body))
                 return
             self.note(due, now_s, 0, None, "waited too long")
+        connection.idle_since_s = now_s
         self._idle.append(connection)
 
     def gone(self, connection: _Connection) -> None:
@@ -337,6 +343,7 @@ class _Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self.lost = False
+        self.idle_since_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -25,8 +25,6 @@ SETTLES_S = 1.5
 """A shard that answers again: breakers probe it every 0.5 s, and nodes find it one after another."""
 FAILOVER_S = 8.0
 """A dead primary's replica takes over in about 4 s; a busy machine takes longer."""
-NODE_UP_S = 25.0
-"""A node that was killed is started again within."""
 RECONNECTS_S = 6.0
 """A check that waited in a stopped node's socket."""
 
@@ -44,6 +42,7 @@ class Faults:
         self.excuses: list[Excuse] = []
         self.done: list[tuple[float, float, Fault]] = []
         self._full: list[tuple[str, int]] = []
+        self._dead: list[tuple[str, float, str]] = []
 
     def strike(self, fault: Fault) -> None:
         """The whole of it: begin, wait, end.  Raises NotNow when it could not begin."""
@@ -60,6 +59,12 @@ class Faults:
                 next(steps)
         with self._lock:
             self.done.append((began, time.monotonic(), fault))
+
+    def mended(self) -> None:
+        """What was killed runs again."""
+        while self._dead:
+            region, began, url = self._dead.pop()
+            self._excuse(region, began, time.monotonic() + RECONNECTS_S, url=url)
 
     def end_round(self) -> None:
         """What could not be undone at once."""
@@ -198,8 +203,7 @@ class Faults:
         began = time.monotonic()
         _kill(self._service(fault.region, f"node-{place + 1}"))
         yield
-        url = self._world.nodes(fault.region)[place]
-        self._excuse(fault.region, began, time.monotonic() + NODE_UP_S, url=url)
+        self._dead.append((fault.region, began, self._world.nodes(fault.region)[place]))
 
     def pause_node(self, fault: Fault) -> Iterator[None]:
         place = fault.place % len(NODE_PORTS)

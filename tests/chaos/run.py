@@ -108,6 +108,7 @@ def _round(world: World, faults: Faults, one: Round, recoveries: dict[str, float
     problems = []
     faults.end_round()
     world.mend()
+    faults.mended()
     mended = time.monotonic()
     try:
         wait_for(world.is_whole, RECOVERED_S, "every region in session, and a leader")
