@@ -129,7 +129,8 @@ class Ledger:
 
     def since_after_done(self, wall_ms: int) -> dict[str, int]:
         """Since when nobody has more of a domain than its bases say, if a DONE is written now."""
-        return {domain: wall_ms if since_ms == CHANGED else since_ms for domain, since_ms in self.since.items()}
+        since = {domain: self.since.get(domain, CHANGED) for domain in self.bases.keys() | self.since.keys()}
+        return {domain: wall_ms if since_ms == CHANGED else since_ms for domain, since_ms in since.items()}
 
     def book_gone(self, region: str) -> None:
         """Nothing of the region counts any more, nor ever will."""

@@ -309,7 +309,11 @@ DURATIONS = (0.02, 0.1, 0.4, 1.0, 2.5, 5.0)
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A run as data: how the world is made, and what happens in it.  ``over_us``: when the acts are over."""
+    """A run as data: how the world is made, and what happens in it.  ``over_us``: when the acts are over.
+
+    ``window_s``: the rule is a fixed window of so many seconds instead of a bucket (0), with what the bucket would
+    have refilled in it as its limit.
+    """
 
     seed: int
     regions: int = 3
@@ -321,6 +325,7 @@ class Scenario:
     old_library: bool = False
     acts: tuple[Act, ...] = ()
     over_us: int = 0
+    window_s: int = 0
 
     @classmethod
     def draw(cls, seed: int, consent_us: int, acts: int = 12) -> Scenario:

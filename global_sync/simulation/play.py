@@ -32,14 +32,12 @@ class Played:
 
 def rules_of(scenario: Scenario) -> dict[str, object]:
     names = [f"r{number}" for number in range(scenario.regions)]
-    rule = {
-        "id": "all",
-        "match": {},
-        "key": ["client_key"],
-        "capacity": scenario.burst,
-        "refill": f"{scenario.per_second}/s",
-        "scope": "global",
-    }
+    rule: dict[str, object] = {"id": "all", "match": {}, "key": ["client_key"], "scope": "global"}
+    if scenario.window_s:
+        limit = scenario.per_second * scenario.window_s
+        rule |= {"algorithm": "fixed_window", "limit": limit, "window": scenario.window_s}
+    else:
+        rule |= {"capacity": scenario.burst, "refill": f"{scenario.per_second}/s"}
     return {"domain": "default", "regions": dict.fromkeys(names, 1), "rules": [rule]}
 
 

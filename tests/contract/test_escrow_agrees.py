@@ -21,7 +21,7 @@ from tests.contract.redis_server import RedisServer
 
 START_US = 20_000 * 86_400_000_000
 TIMES = ProtocolTimes.scaled(0.1)
-STEPS = 3000
+STEPS = 1500
 WINDOW_MS = 2000
 HOURS = CalendarWindow(CalendarUnit.HOUR)
 KEYS = ("rl:{tag}:default/rule:a", "rl:{tag}:default/rule:b", "rl:{tag}:mail/rule:a")

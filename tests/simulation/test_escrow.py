@@ -14,8 +14,8 @@ from .escrow_world import run
 SECOND = 1_000_000
 REGIONS = {"us-east": 2_000, "eu-west": 40_000, "ap-south": 100_000}
 TIMES = ProtocolTimes.scaled(1 / 3)
-LIMIT = 1203
-WINDOW_S = 5
+LIMIT = 603
+WINDOW_S = 3
 
 
 def world_of_windows(seed: int = 1) -> World:
@@ -34,11 +34,11 @@ def admitted(world: World, region: str, seconds: int) -> float:
     return (world.tallies[region].admitted - before) / seconds
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_no_window_is_admitted_more_than_the_limit() -> None:
-    worlds = [run(seed, 250) for seed in range(50)]
+    worlds = [run(seed, 250) for seed in range(30)]
     assert [(world.seed, world.found) for world in worlds if world.found] == []
-    assert sum(world.counted["granted"] for world in worlds) > 500
+    assert sum(world.counted["granted"] for world in worlds) > 300
     assert sum(sum(world.till.admitted.values()) for world in worlds) > 1000
 
 
@@ -46,10 +46,10 @@ def test_the_same_seed_gives_the_same_windows() -> None:
     assert run(3, 200, Cast()).till.admitted == run(3, 200).till.admitted
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_what_one_region_asks_for_alone_is_half_of_the_limit_and_half_of_its_base() -> None:
     world = world_of_windows()
-    world.offer("eu-west", traces.steady(500))
+    world.offer("eu-west", traces.steady(400))
     world.run(WINDOW_S * SECOND)
     rate = admitted(world, "eu-west", 2 * WINDOW_S) * WINDOW_S
     assert 0.64 * LIMIT < rate <= 0.68 * LIMIT
@@ -57,7 +57,7 @@ def test_what_one_region_asks_for_alone_is_half_of_the_limit_and_half_of_its_bas
     assert 0 < len([record for record in world.log if isinstance(record, WindowGrant)]) < 150
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_all_regions_together_use_a_whole_window() -> None:
     world = world_of_windows()
     for region in REGIONS:
@@ -70,11 +70,11 @@ def test_all_regions_together_use_a_whole_window() -> None:
     assert world.problems() == []
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_a_region_that_is_cut_off_has_half_of_its_base_in_every_window_and_more_again_when_healed() -> None:
     world = world_of_windows()
     for region in ("eu-west", "ap-south"):
-        world.offer(region, traces.steady(500))
+        world.offer(region, traces.steady(400))
     world.run(WINDOW_S * SECOND)
     world.cut("ap-south")
     world.run(2 * WINDOW_S * SECOND)

@@ -1,4 +1,4 @@
-"""150 on: windows in escrow.  Three regions, a window of 40 sessions; what is admitted is counted in tokens."""
+"""150 on: windows in escrow.  Three regions, a window of 4 sessions; what is admitted is counted in tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..hand import EVEN, K0, SKEWED, Hand
 from ..spending import LIMIT, Till
 from . import schedule
 
-WINDOW_MS = 40
+WINDOW_MS = 4
 STEP = 100
 """Share units of one token, over the three that come first."""
 
