@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import monotonic, perf_counter, time_ns
 from typing import Any, Final
 
@@ -15,8 +15,9 @@ from regional_limiter.store.base import Allowed
 from services.check_api.counts import ALLOWED, DENIED, Counts
 from services.rls.methods import Ended
 from services.rls.rpc import INTERNAL
-from services.tracing import CURRENT, Kind, Span, Tracer, Value, read_traceparent, working_at
+from services.tracing import CURRENT, Context, Kind, Span, Tracer, read_traceparent, working_at
 
+_UNTRACED: Final = Context(0, 0, False)
 TRACEPARENT_BYTES: Final = 55
 _SERVER_ERROR: Final = 500
 _WHOLE: Final = ShareKind.WHOLE
@@ -40,35 +41,40 @@ class NodeTracing:
         return tuple(context for at_s, context in self._shared if at_s >= since_s)
 
     def begin(self, method: str, route: str, traceparent: bytes | None) -> Span | None:
-        """The span of a request; None: it is not traced."""
-        attributes = {"http.request.method": method, "http.route": route}
-        return self._begin(f"{method} {route}", attributes, traceparent)
-
-    def _begin(self, name: str, attributes: Mapping[str, Value], traceparent: bytes | None) -> Span | None:
-        tracer = self.tracer
+        """The span of a request; None: it is not traced, as nearly all are not."""
         if traceparent is None:
-            if not tracer.wants(None):
+            if not self.tracer.wants(None):
                 return None
             parent = None
-        else:
-            # The flags stand at its end, in hexadecimal: nearly all need not be read any further.
-            if len(traceparent) == TRACEPARENT_BYTES and traceparent[-1] in b"02468ace":
-                return None
-            parent = read_traceparent(traceparent.decode("latin-1"))
-            if not tracer.wants(parent):
-                return None
-        return tracer.begin(name, Kind.SERVER, parent, attributes)
+        elif (parent := self._parent(traceparent)) is _UNTRACED:
+            return None
+        attributes = {"http.request.method": method, "http.route": route}
+        return self.tracer.begin(f"{method} {route}", Kind.SERVER, parent, attributes)
+
+    def _parent(self, traceparent: bytes) -> Context | None:
+        """What a request's span stands under; _UNTRACED: it shall have none."""
+        # The flags stand at its end, in hexadecimal: nearly all need not be read any further.
+        if len(traceparent) == TRACEPARENT_BYTES and traceparent[-1] in b"02468ace":
+            return _UNTRACED
+        parent = read_traceparent(traceparent.decode("latin-1"))
+        return parent if self.tracer.wants(parent) else _UNTRACED
 
     def called(
         self, path: str, traceparent: bytes, call: Callable[[bytes, Ended], None], data: bytes, ended: Ended
     ) -> None:
         """A gRPC call, as CallTracing says."""
-        _, service, method = path.split("/")
-        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
-        span = self._begin(path[1:], attributes, traceparent or None)
-        if span is None:
+        parent = None
+        if not traceparent:
+            is_traced = self.tracer.wants(None)
+        else:
+            parent = self._parent(traceparent)
+            is_traced = parent is not _UNTRACED
+        if not is_traced:
             call(data, ended)
             return
+        _, service, method = path.split("/")
+        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+        span = self.tracer.begin(path[1:], Kind.SERVER, parent, attributes)
         started_s = perf_counter()
 
         def told(outcome: bytes | Exception) -> None:

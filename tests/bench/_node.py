@@ -129,7 +129,8 @@ def main() -> None:
     parser.add_argument("kind", choices=["bare", "ours"])
     parser.add_argument("--redis", required=True)
     parser.add_argument("--directory", type=Path, required=True)
-    parser.add_argument("--collector", help="where telemetry is sent once a second, with 1 %% of traces")
+    parser.add_argument("--collector", help="where telemetry is sent, with 1 %% of traces")
+    parser.add_argument("--every", type=float, default=10.0, help="seconds between two sendings")
     given = parser.parse_args()
     listener = socket.create_server(("127.0.0.1", 0))
     print(listener.getsockname()[1], flush=True)
@@ -137,7 +138,7 @@ def main() -> None:
         work = serve_bare(given.redis, listener)
     else:
         telemetry = TelemetrySettings(
-            endpoint=given.collector, interval_s=1.0, trace_ratio=0.01, traces_per_second=10_000
+            endpoint=given.collector, interval_s=given.every, trace_ratio=0.01, traces_per_second=10_000
         )
         work = serve_ours(given.redis, listener, given.directory, telemetry)
     uvloop.run(work)
