@@ -130,13 +130,7 @@ class _Kept(Generic[Client]):
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect_until_it_works())
             self._connecting.add_done_callback(_heed)
-        try:
-            return await asyncio.shield(self._connecting)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self.closed and task is not None and not task.cancelling():
-                raise TransportUnavailable("closed") from None  # the attempts were ended, not our caller
-            raise
+        return await asyncio.shield(self._connecting)
 
     async def _connect_until_it_works(self) -> Client:
         try:
@@ -149,7 +143,6 @@ class _Kept(Generic[Client]):
                 if not self.closed:
                     self._client = client
                     return client
-                # aiokafka (and asyncio.wait_for before Python 3.12) may swallow a cancellation.
                 await self._stop(client)
             raise TransportUnavailable("closed")
         finally:
@@ -164,11 +157,16 @@ class _Kept(Generic[Client]):
         task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Ends within some seconds, whatever state the client is in."""
+        """Ends within some seconds, whatever state the client is in.
+
+        An attempt that is under way is not cancelled, since aiokafka would leave its connection behind: it ends by
+        itself, and who waits for it is told then.
+        """
         self._closed = True
         connecting = self._connecting
         if connecting is not None:
-            connecting.cancel()
+            _under_way.add(connecting)
+            connecting.add_done_callback(_under_way.discard)
             await asyncio.wait({connecting}, timeout=_STOP_S)
         if self._client is not None:
             self.drop(self._client)
@@ -202,12 +200,13 @@ async def _end(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
     be cancelled; it goes on.
     """
     task = asyncio.create_task(_end_all(client))
-    _ends_under_way.add(task)
-    task.add_done_callback(_ends_under_way.discard)
+    _under_way.add(task)
+    task.add_done_callback(_under_way.discard)
     await asyncio.shield(task)
 
 
-_ends_under_way: set[asyncio.Task[None]] = set()
+_under_way: set[asyncio.Task[Any]] = set()
+"""What ends by itself: the loop alone does not keep it alive."""
 
 
 async def _end_all(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
