@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.anger.brokers import Brokers
-from tests.anger.three_brokers import leader_of, lends, regions
-from tests.anger.world import BASE, CONSENT_S, RATE, REGIONS, SESSION_S
+from tests.anger.three_brokers import BY_THEMSELVES, leader_of, regions
+from tests.anger.world import BASE, CONSENT_S, RATE, REGIONS, SESSION_S, lends
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(600), BY_THEMSELVES]
 
 
 async def test_a_killed_broker_costs_no_session_and_the_one_that_comes_back_is_taken_in(
@@ -40,7 +40,7 @@ async def test_all_brokers_killed_and_started_again_keep_what_was_acknowledged_a
         while not starting.done():
             await world.offer("us-east", 1.5 * RATE, 1)
         await starting
-        await world.until("all regions are in session again", lambda: world.settled, 60)
+        await world.until("all regions are in session again", lambda: world.settled, 120)
         await lends(world, "us-east")
         await lends(world, "ap-south")
         assert known.items() <= writer.acknowledged.items()

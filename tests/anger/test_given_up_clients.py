@@ -12,9 +12,9 @@ import pytest
 from global_sync.transport.base import HISTORY, LOG, PROPOSALS, REPORTS, RULES, RecordsMissed, TransportUnavailable
 from global_sync.transport.kafka import KafkaTransport
 from tests.anger.brokers import Brokers
-from tests.anger.three_brokers import left_behind, nothing_left_behind
+from tests.anger.three_brokers import BY_THEMSELVES, left_behind, nothing_left_behind
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(600), BY_THEMSELVES]
 
 READ = (LOG, LOG, REPORTS, RULES, RULES, PROPOSALS)
 WRITTEN = (HISTORY, REPORTS, REPORTS, HISTORY)
@@ -83,7 +83,7 @@ def open_files() -> int:
 async def test_nothing_is_left_of_clients_that_were_given_up(brokers: Brokers) -> None:
     before = open_files()
     async with traffic(brokers) as under_way:
-        await under_way.all_work(20)
+        await under_way.all_work(120)
         usual = len(left_behind())
         for _ in range(2):
             brokers.freeze(0, 1, 2)
@@ -91,8 +91,8 @@ async def test_nothing_is_left_of_clients_that_were_given_up(brokers: Brokers) -
                 await asyncio.sleep(2 * brokers.options.silence_ms / 1000)
             finally:
                 brokers.thaw(0, 1, 2)
-            print("works again after", await under_way.all_work(40))
-        await under_way.all_work(20)
+            await under_way.all_work(120)
+        await under_way.all_work(120)
         assert len(left_behind()) <= 1.5 * usual
     await nothing_left_behind()
     assert open_files() <= before + 2

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import redis
@@ -62,10 +62,20 @@ async def eventually(what: str, holds: Callable[[], Awaitable[bool]], within_s: 
 
 
 class RedisCluster:
-    """``primaries`` primaries on the first ports, a replica for each on the next (by place: i + primaries)."""
+    """``primaries`` primaries on the first ports, a replica for each on the next (by place: i + primaries).
 
-    def __init__(self, directory: Path, primaries: int = 3) -> None:
+    ``settings``: further ones of the server of a port.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        primaries: int = 3,
+        *,
+        settings: Callable[[int], Mapping[str, object]] = lambda _: {},
+    ) -> None:
         self.directory = directory
+        self._settings = settings
         self.primaries = primaries
         self.ports = _free_ports(2 * primaries)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -82,7 +92,8 @@ class RedisCluster:
             self.client(port).execute_command("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
         first = self.client(self.ports[0])
         for port in self.ports[1:]:
-            first.execute_command("CLUSTER", "MEET", "127.0.0.1", port, port + BUS_ABOVE)
+            bus = self._settings(port).get("cluster-announce-bus-port", port + BUS_ABOVE)
+            first.execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus)
         bounds = [16384 * i // self.primaries for i in range(self.primaries + 1)]
         for i in range(self.primaries):
             span = (bounds[i], bounds[i + 1] - 1)
@@ -113,6 +124,7 @@ class RedisCluster:
             "maxmemory-policy": "noeviction",
             "enable-debug-command": "local",
             "logfile": directory / "log",
+            **self._settings(port),
         }
         command = [binary, *SERVER_ARGUMENTS]
         for name, value in settings.items():

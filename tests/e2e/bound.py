@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def worst_excess(admitted: Iterable[tuple[float, float]], burst: float, rate: float, slack: float = 0.01) -> float:
+def worst_excess(admitted: Iterable[tuple[float, float]], burst: float, rate: float, slack: float = 0.001) -> float:
     """The largest excess over the bound in any window, in requests of cost 1 (<= 0: the bound holds).
 
     ``admitted``: (sent at, answered at) in seconds of one clock.

@@ -31,16 +31,18 @@ from typing import Any
 import redis
 
 from services.cli.drive import CheckRecord, drive
+from tests.chaos.judge import Excuse, Limit, worst_excess
 from tests.e2e.answers import Answers, Kill
-from tests.e2e.bound import rate_between, worst_excess
+from tests.e2e.bound import rate_between
 from tests.e2e.system import REGIONS, LocalSystem, local_system
 
 RULES = Path(__file__).with_name("soak_rules.yaml")
 KEYS = 4
 """Of the counted rule, one a round, so that each shard has some."""
 ROUND_S = 10.0
-BURST, RATE, BASE_RATE = 20, 100, 100 / 3
-LOST_BY_A_FAILOVER = 10
+LIMIT = Limit(20, 100.0)
+PROMOTED_S = 7.0
+"""Until a replica has surely taken over."""
 FAULTS = (
     *("nothing", "cut", "slow", "stop a primary", "stop a node", "stop a sync service"),
     *("kill a primary", "kill a replica", "kill a node", "kill a sync service", "pause a primary"),
@@ -49,17 +51,13 @@ FAULTS = (
 
 @dataclass
 class Ledger:
-    """What happened.  ``may_add``: what silent shards and failovers may add to the bound, in checks."""
+    """What happened.  ``silent``: when shards were, or lost charges: both may add to the bound for so long."""
 
     answers: Answers
     checks: dict[str, list[CheckRecord]] = field(default_factory=lambda: {region: [] for region in REGIONS})
     excused: list[tuple[float, float]] = field(default_factory=list)
-    may_add: float = 0.0
+    silent: list[Excuse] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-
-    def silent(self, seconds: float) -> None:
-        """A shard of one region was silent: its base for so long, and its capacity at its base to begin with."""
-        self.may_add += BASE_RATE * seconds + BURST / 3 + 1
 
 
 async def main() -> int:
@@ -91,12 +89,10 @@ async def main() -> int:
     admitted = [
         (check.sent_at, check.answered_at) for checks in ledger.checks.values() for check in checks if check.allowed
     ]
-    excess = worst_excess(admitted, BURST + ledger.may_add, RATE, slack=0.01)
-    print(
-        f"{len(admitted)} admitted, excess {excess:.1f} (silent shards and failovers may add {ledger.may_add:.0f})"
-    )
+    excess, (start, stop) = worst_excess(admitted, LIMIT, ledger.silent)
+    print(f"{len(admitted)} admitted, excess {excess:.1f} ({len(ledger.silent)} times a shard was silent)")
     if excess > 0:
-        ledger.problems.append(f"{excess:.1f} checks above the bound")
+        ledger.problems.append(f"{excess:.1f} checks above the bound in {start:.3f} to {stop:.3f}")
     for problem in ledger.problems:
         print("WRONG", problem)
     return 1 if ledger.problems else 0
@@ -161,14 +157,13 @@ async def strike(system: LocalSystem, chance: random.Random, ledger: Ledger, fau
             await asyncio.sleep(seconds)
         else:
             await stopped(server["pid"], seconds)
-        ledger.silent(seconds + 1)
+        ledger.silent.append(Excuse(name, began, began + seconds + 1))
     elif fault in ("kill a primary", "kill a replica"):
         role = fault.rpartition(" ")[2]
         system.kill(one_of(region, role, chance)["pid"])
         if role == "primary":
             ledger.answers.killed(Kill(name, time.monotonic()))
-            ledger.silent(7)
-            ledger.may_add += LOST_BY_A_FAILOVER
+            ledger.silent.append(Excuse(name, began, began + PROMOTED_S))
     elif fault == "stop a node":
         await stopped(chance.choice(region["node_pids"]), seconds)
         ledger.excused.append((began - 6, began + seconds + 6))

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from global_sync.simulation.bound import BoundChecker
+from regional_limiter.model.rule import Rate
 from tests.e2e.bound import rate_between, worst_excess
 
 
@@ -37,3 +41,16 @@ def test_slow_answers_are_no_excess() -> None:
 
 def test_rate_counts_answers_in_the_window_only() -> None:
     assert rate_between(at(0.5, 1.5, 1.6, 2.5), start=1, end=2) == pytest.approx(2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 200_000), st.integers(0, 40_000), st.integers(0, 40_000)), min_size=1))
+def test_it_says_what_the_checker_of_the_simulated_world_says(steps: list[tuple[int, int, int]]) -> None:
+    """The same number where the moments are known; never more where only a time around each is."""
+    at_us, exact, around, checker = 0, [], [], BoundChecker(20, Rate(100, 1000))
+    for passed_us, sent_before_us, answered_after_us in steps:
+        at_us += passed_us
+        checker.admit(at_us, 1)
+        exact.append((at_us / 1e6, at_us / 1e6))
+        around.append(((at_us - sent_before_us) / 1e6, (at_us + answered_after_us) / 1e6))
+    assert worst_excess(exact, burst=20, rate=100) == pytest.approx(checker.worst, abs=1e-6)
+    assert worst_excess(around, burst=20, rate=100) <= checker.worst + 1e-6
