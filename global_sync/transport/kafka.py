@@ -21,7 +21,13 @@ from typing import Any, Generic, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import IllegalOperation, IncompatibleBrokerVersion, KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import (
+    IllegalOperation,
+    IncompatibleBrokerVersion,
+    KafkaConnectionError,
+    KafkaError,
+    OffsetOutOfRangeError,
+)
 
 from global_sync.transport.base import (
     IN_FLIGHT,
@@ -214,7 +220,21 @@ async def _end_all(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
     at_work = client._sender if isinstance(client, AIOKafkaProducer) else client._fetcher
     if at_work is not None:
         await _bounded(at_work.close())
-    await _bounded((client.client if isinstance(client, AIOKafkaProducer) else client._client).close())
+    if isinstance(client, AIOKafkaProducer):
+        _give_up_batches(client)
+        await _bounded(client.client.close())
+    else:
+        await _bounded(client._client.close())
+
+
+def _give_up_batches(producer: AIOKafkaProducer) -> None:
+    """Nobody sends them any more, and its stop would wait for them for ever."""
+    accumulator = producer._message_accumulator
+    waiting = [batch for batches in accumulator._batches.values() for batch in batches]
+    for batch in (*waiting, *accumulator._pending_batches):
+        if not batch.future.done():
+            batch.future.set_exception(KafkaConnectionError("the producer was given up"))
+            batch.future.exception()  # whoever still waits is told; nobody has to
 
 
 async def _started(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
