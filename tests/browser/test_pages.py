@@ -20,7 +20,7 @@ SHOWN = {
     "overview": ".quota-table tbody tr",
     "quota": ".rule canvas",
     "region?name=eu-west": ".card table tbody tr",
-    "sync": ".held tbody tr",
+    "sync": ".held",
     "rules": ".card tbody tr",
     "rules?view=versions": ".card tbody tr",
     "rules?view=shadow": ".card tbody tr",

@@ -34,6 +34,8 @@ function striped(paint) {
   const tile = document.createElement('canvas');
   tile.width = tile.height = size;
   const pen = tile.getContext('2d');
+  pen.fillStyle = colour('--surface'); // an area reaches down to 0: what is below must not shine through
+  pen.fillRect(0, 0, size, size);
   pen.fillStyle = paint;
   pen.globalAlpha = 0.3;
   pen.fillRect(0, 0, size, size);
