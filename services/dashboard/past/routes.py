@@ -26,6 +26,7 @@ from services.errors import problem_response
 AT_ONCE = 4
 INCIDENTS_TOLD_MOST = 500
 DAY_MS = 86_400_000
+LIVE_MS = 3_000
 
 Moment = Annotated[int | None, Query(ge=0, le=2**53, description="Milliseconds since 1970.")]
 Until = Annotated[int | None, Query(ge=0, le=2**53, alias="to")]
@@ -84,7 +85,12 @@ class Past:
         steps = self._recorder.stored_steps
         since_ms = await self._ask(steps.since_ms)
         leader = await self._ask(lambda: steps.leader_at(at_ms))
-        keys = [key] if key is not None else await self._ask(lambda: steps.moved_at(at_ms, limit))
+        if key is not None:
+            keys = [key]
+        elif at_ms >= wall_ms() - LIVE_MS:  # no search of the whole file every second
+            keys = self._recorder.steps.moved(limit)
+        else:
+            keys = await self._ask(lambda: steps.moved_at(at_ms, limit))
         told = []
         for one in keys:
             bases = self._bases_of(one)

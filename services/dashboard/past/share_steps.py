@@ -115,6 +115,15 @@ class ShareSteps:
             steps.append(Step(key, region, at_ms, units, SNAPSHOT, offset, self.epoch, 0, number))
         return steps
 
+    def moved(self, most: int) -> list[str]:
+        """Keys that are away from base somewhere now, those that moved last first."""
+        keys: dict[str, None] = {}
+        for _, key in reversed(self._units):
+            keys[key] = None
+            if len(keys) == most:
+                break
+        return list(keys)
+
     def keys_moved(self) -> int:
         """How many keys are away from base somewhere."""
         return len({key for _, key in self._units})
@@ -130,9 +139,8 @@ class ShareSteps:
                 units = self._granted.share(region, key)
                 if units is None or units == self._units.get((region, key), BASE):
                     continue
-                if units == BASE:
-                    del self._units[region, key]
-                else:
+                self._units.pop((region, key), None)  # the last moved stands last
+                if units != BASE:
                     self._units[region, key] = units
                 number = self._sessions[region].number if region in self._sessions else 0
                 told = None if units == BASE else units

@@ -192,6 +192,11 @@ def test_keys_that_moved_are_found_the_last_moved_first(log: Log) -> None:
     assert log.stored.moved_at(START_MS + 1_500) == [KEY]
     assert log.stored.moved_at(START_MS + 2_500) == [OTHER, KEY]
     assert log.stored.moved_at(START_MS + 3_500) == [OTHER]
+    assert log.steps.moved(5) == [OTHER]
+    log.lease(4, "us", 200)
+    assert log.steps.moved(5) == [KEY, OTHER]
+    log.lease(5, "eu", 90, OTHER)
+    assert (log.steps.moved(5), log.steps.moved(1)) == ([OTHER, KEY], [OTHER])
 
 
 def test_steps_are_bounded_and_what_holds_is_never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
