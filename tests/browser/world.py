@@ -66,7 +66,9 @@ class World:
 
     async def second(self, now_s: float) -> None:
         """What is said in one second."""
-        records: list[Record] = [Beat(7, int(now_s * 1e6), {})]
+        now_us = int(now_s * 1e6)
+        renewals = {region: (1, now_us) for region in REGIONS if region not in self.cut}
+        records: list[Record] = [Beat(7, now_us, renewals)]
         for key in (ACME, OTHER):
             for region, share in shares_at(now_s).items():
                 self.n += 1
