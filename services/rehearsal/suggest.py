@@ -4,8 +4,8 @@ While a rehearsal runs, what each rule is asked is noted in a file (20 bytes a c
 with the algorithm itself: twice the present one and so on until one is large enough, then by halving what lies
 between.  Buckets keep the time in which they fill: capacity and rate grow together.
 
-A key that one limit never denies is never denied by a larger one, so it need not be tried again: what is left are
-the few keys that decide.  The least limit is found to the unit up to a hundred, beyond to one in a hundred.
+A key that one limit never denies is never denied by a larger one, so it need not be tried again; and that a limit
+does not deny a key is mostly found out with little work (``suspects.py``): left are the few keys that decide.  The least limit is found to the unit up to a hundred, beyond to one in a hundred.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from regional_limiter.rules.numbers import FIELDS, amount_field, asked_rate, rea
 from regional_limiter.store.base import BucketCall
 from regional_limiter.store.bucket_table import BucketTable
 from services.rehearsal.replay import call_of
+from services.rehearsal.suspects import suspects
 
 _ASKED = Struct("<qqI")
 """When in ms, a hash of the key, and the cost."""
@@ -135,7 +136,11 @@ class _Trial:
             return None
         call = call_of(scaled)
         functions, share = functions_of(call), fixed_share(call)
-        only = self._keys if amount >= self._from else None
+        known = self._keys if amount >= self._from else None
+        found = suspects(scaled, self._asked, known, self._buckets_most)
+        only = known if found is None else found
+        if only is not None and not only:
+            return 0
         calls: dict[int, BucketCall] = {}
         buckets = BucketTable(self._buckets_most)
         denied, keys = 0, set()

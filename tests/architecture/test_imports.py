@@ -122,6 +122,7 @@ PURE_ROOMS = (
     "services/rehearsal/tally.py",
     "services/rehearsal/rehearsal.py",
     "services/rehearsal/report.py",
+    "services/rehearsal/suspects.py",
     "services/rehearsal/page.py",
 )
 SIMULATED_ROOMS = (
