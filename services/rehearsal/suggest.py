@@ -5,7 +5,8 @@ with the algorithm itself: twice the present one and so on until one is large en
 between.  Buckets keep the time in which they fill: capacity and rate grow together.
 
 A key that one limit never denies is never denied by a larger one, so it need not be tried again; and that a limit
-does not deny a key is mostly found out with little work (``suspects.py``): left are the few keys that decide.  The least limit is found to the unit up to a hundred, beyond to one in a hundred.
+does not deny a key is mostly found out with little work (``suspects.py``): left are the few keys that decide.
+The least limit is found to the unit up to a hundred, beyond to one in a hundred.
 """
 
 from __future__ import annotations
