@@ -1,7 +1,7 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services up down status test test-unit test-infra sbom audit test-anger test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench chaos clean
+.PHONY: help setup services up down status test test-unit test-infra sbom audit test-anger test-upgrade test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench chaos clean
 
 RUN := .venv/bin/python
 ARGS ?=
@@ -48,6 +48,10 @@ test-infra: setup  ## only what is deployed: chart, overlays, containers, units,
 	@$(RUN) -m infra.install redis
 	@$(RUN) -m infra.deploy_tools
 	$(RUN) -m pytest tests/infra
+
+test-upgrade: setup  ## every region a version back and forward under load, ten minutes of them mixed
+	@$(RUN) -m infra.install redis kafka
+	$(RUN) -m pytest tests/e2e/long_upgrade.py
 
 test-http2: setup  ## only the HTTP/2 server of gRPC: conformance, fuzzing, clients
 	@$(RUN) -m infra.install h2spec
