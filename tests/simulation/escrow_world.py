@@ -47,9 +47,9 @@ class EscrowWorld(World):
                 self.ask(name)
             elif what < 0.7:
                 self.tell_points(name)
-            elif what < 0.985:
+            elif what < 0.998:
                 self.grant()
-            elif what < 0.992:
+            elif what < 0.9993:
                 self.redis_restarts()
             else:
                 self.change_leader()

@@ -38,8 +38,8 @@ def admitted(world: World, region: str, seconds: int) -> float:
 def test_no_window_is_admitted_more_than_the_limit() -> None:
     worlds = [run(seed, 250) for seed in range(30)]
     assert [(world.seed, world.found) for world in worlds if world.found] == []
-    assert sum(world.counted["granted"] for world in worlds) > 300
-    assert sum(sum(world.till.admitted.values()) for world in worlds) > 1000
+    assert sum(world.counted["granted"] for world in worlds) > 150
+    assert sum(sum(world.till.admitted.values()) for world in worlds) > 400
 
 
 def test_the_same_seed_gives_the_same_windows() -> None:
