@@ -131,7 +131,8 @@ class StoredSteps:
             f"select {_COLUMNS} {_FROM} where s.at_ms >= ? and s.at_ms < ?{within} order by s.id desc limit ?",
             (from_ms, until_ms, *(names or ()), most),
         )
-        return [Step(*row) for row in reversed(rows)]
+        # That a session has ended is noticed a moment later than it did.
+        return sorted((Step(*row) for row in reversed(rows)), key=lambda step: step.at_ms)
 
     def _last(self, keys: Sequence[str], at_ms: int) -> list[Step]:
         """The last step of each region by then, of each of ``keys``."""

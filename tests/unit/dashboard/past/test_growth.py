@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.dashboard.past.cells import ALLOWED, BORROWED, DENIED, EVERYTHING, HEARD, KEYS, LENT, Placed, spread
@@ -134,6 +134,7 @@ def test_what_is_no_usage_is_a_malformed_record(broken: dict[str, object]) -> No
         UsageGrowth().take(message, 0, START_MS)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**9), st.integers(0, 10**6), st.integers(1, 10**6), st.sampled_from([1_000, 60_000]))
 def test_spreading_loses_nothing_and_is_even(total: int, begin_ms: int, length_ms: int, step_ms: int) -> None:
     parts = list(spread(total, begin_ms, begin_ms + length_ms, step_ms))

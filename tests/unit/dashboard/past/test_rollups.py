@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.dashboard.past import rollups as module
@@ -207,6 +207,7 @@ values = st.lists(st.integers(0, 2**40), min_size=9, max_size=9)
 cells = st.lists(st.tuples(st.sampled_from(["eu", "us"]), st.integers(0, PLACES - 1), values), max_size=30)
 
 
+@settings(deadline=None)
 @given(cells)
 def test_a_chunk_comes_back_from_its_bytes(added: list[tuple[str, int, list[int]]]) -> None:
     chunk = Chunk()

@@ -110,6 +110,18 @@ def test_a_session_that_is_not_renewed_ends_and_its_leases_count_no_more(log: Lo
     assert log.units(43)["eu"] == 100
 
 
+def test_steps_are_told_in_the_order_of_time_though_an_end_is_noticed_later(log: Log) -> None:
+    log.begin()
+    log.lease(20.9, "eu", 100)
+    log.look(21)
+    told = log.stored.steps(None, START_MS + 1, START_MS + 60_000, 100)
+    assert [(one.kind, one.at_ms - START_MS) for one in told] == [
+        ("over", 20_000),
+        ("over", 20_000),
+        ("grow", 20_900),
+    ]
+
+
 def test_what_a_region_gave_without_a_record_is_not_counted_twice(log: Log) -> None:
     log.begin()
     log.lease(1, "eu", 9_000)
@@ -224,7 +236,7 @@ regions, keys = st.sampled_from(["eu", "us"]), st.sampled_from([KEY, OTHER])
 leases = st.lists(st.tuples(regions, keys, st.sampled_from(Kind), st.integers(0, 4_000)), max_size=25)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(leases)
 def test_every_moment_is_what_a_plain_fold_of_the_log_says(told: list[tuple[str, str, Kind, int]]) -> None:
     log = Log(PastFile(None))
