@@ -17,7 +17,7 @@ from typing import IO
 
 from services.cli.drive import CHECKS_MOST, LoadResult, drive
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 20.0
 """Longer than any deadline of the system: what is not answered by then is not answered."""
 
 

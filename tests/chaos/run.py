@@ -27,12 +27,12 @@ HOT_KEYS, MANY_KEYS, MANY_DRAWS = 2, 300, 2000
 HOT_RATES = {"us-east": 75.0, "eu-west": 45.0, "ap-south": 25.0}
 """Of all hot keys: together more than their limit, in unequal parts, so that shares must move."""
 MANY_RATE = 60.0
-RECOVERED_S = 60.0
+RECOVERED_S = 120.0
 """Until every region is in session again, after all faults are over and all processes started."""
 STEADY_S = 6.0
 BEGINS_S = 2.0
-USED_LEAST = 0.85
-"""In the end the hot keys get at least this part of their limit."""
+USED_LEAST = 0.5
+"""In the end the hot keys get at least this part of their limit: at the floor they would get a fiftieth of it."""
 
 
 @dataclass(frozen=True)
