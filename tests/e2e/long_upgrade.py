@@ -22,7 +22,7 @@ MIXED_S = float(os.environ.get("APPORTION_UPGRADE_MIXED_S", "600"))
 @pytest.mark.timeout(MIXED_S + 1200)
 async def test_every_region_goes_a_version_back_and_forward(tmp_path: Path) -> None:
     previous = unpack(tmp_path / "previous")
-    with local_system(tmp_path / "system", base_port=33000, scale=THIRD) as system:
+    with local_system(tmp_path / "system", base_port=30400, scale=THIRD) as system:
         callers = Callers(system)
         led_by: set[Path] = set()
 
