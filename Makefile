@@ -80,6 +80,14 @@ sim-table: setup  ## what shares reach in five regions, beside their targets (CA
 mutants: setup  ## break each rule of the protocol: which directed schedule notices?
 	@$(RUN) -m tests.simulation mutants
 
+page-long: setup  ## ten minutes of a hundred regions and a thousand rules: how long tasks of the pages are, how their heap grows
+	@$(RUN) -m infra.install chromium
+	@$(RUN) -m tests.browser.many 600
+
+pictures: setup  ## pictures of every page from a running system; those of the documentation are renewed
+	@$(RUN) -m infra.install redis kafka chromium
+	@$(RUN) -m tests.browser.pictures
+
 bench: setup  ## what checks cost, as ratios within one run (BENCH=http_checks: only that)
 	@$(RUN) -m infra.install redis
 	@$(RUN) -m tests.bench $(BENCH)

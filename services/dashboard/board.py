@@ -8,21 +8,22 @@ from typing import Any
 import msgspec
 
 from global_sync.transport.base import LOG, RULES, USAGE, Message, Transport
-from regional_limiter.model.keys import rule_of
 from services.accepted_rules import Book
 from services.clock import time_of_day, wall_ms
 from services.dashboard.history import History, Point
 from services.dashboard.rates import UsageRates
 from services.dashboard.rules import RuleShown, rules_shown
+from services.dashboard.told import keys_told, rule_name
 from services.feed import USAGE_BEFORE_END, Feed, Handler
 from services.health import RegionHealth, RegionProbe
 from services.picture import Picture, usage_document
 from services.settings import HubSettings
 
-KEYS_A_RULE = 8
 KEYS_TRACKED = 2_000
 SMOOTHING = 0.2
-RULES_SHOWN = 100
+RULES_SHOWN = 1_000
+PASTS_TOLD = 12
+"""Rules whose busiest key's past a new tab is told at once; it asks for others."""
 DIRECT_AFTER_MS = 1_500
 
 
@@ -89,10 +90,11 @@ class Board:
         if not self._status:
             self.tick()
         names = [region["name"] for region in self._status["regions"]]
-        past = {}
+        past: dict[str, Any] = {}
         for rule, entry in self._points.items():
             key = entry["keys"][0][0] if entry["keys"] else None
-            past[rule] = {"key": key, "series": self.history.columns(rule, key, names) if key else None}
+            if key is not None and len(past) < PASTS_TOLD:
+                past[rule] = {"key": key, "series": self.history.columns(rule, key, names)}
         frame = {
             "status": self._status,
             "points": self._points,
@@ -236,7 +238,7 @@ class Board:
         )
 
     def _busiest(self, regions: Sequence[str], now_ms: int) -> dict[str, list[str]]:
-        """Rule -> its busiest keys, the busiest first; smoothed, so that two equal keys do not take turns."""
+        """Rule -> those of its keys that are told; smoothed, so that two equal keys do not take turns."""
         offered: dict[str, float] = {}
         for region in regions:
             for key, (allowed, denied) in self.rates.keys_of(region, now_ms).items():
@@ -246,21 +248,9 @@ class Board:
             self._busy[key] = before + SMOOTHING * (offered.get(key, 0.0) - before)
         ordered = sorted(self._busy, key=lambda key: (-self._busy[key], key))
         self._busy = {key: self._busy[key] for key in ordered[:KEYS_TRACKED] if self._busy[key] > 0.01}
-        found: dict[str, list[str]] = {}
-        for key in ordered:
-            if key in self._busy:
-                keys = found.setdefault(_rule_name(key), [])
-                if len(keys) < KEYS_A_RULE:
-                    keys.append(key)
-        return found
-
-
-def _rule_name(key: str) -> str:
-    """``domain/rule`` of a bucket key, "" for what is none."""
-    try:
-        return "/".join(rule_of(key))
-    except ValueError:
-        return ""
+        even = {rule.name: rule.even_per_s for rule in self._rules if rule.is_global}
+        busy = {key: per_s for key, per_s in self._busy.items() if rule_name(key) in even}
+        return keys_told(busy, even, len(regions))
 
 
 def _text(frame: Mapping[str, Any]) -> str:

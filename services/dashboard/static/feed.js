@@ -65,7 +65,7 @@ export class Feed {
       this.hello = frame;
       this.series.clear();
       for (const [rule, entry] of Object.entries(frame.history)) {
-        if (entry.key !== null) this.series.set(seriesName(rule, entry.key), entry.series);
+        this.series.set(seriesName(rule, entry.key), entry.series);
       }
     }
     if (frame.rules) this.rules = frame.rules;

@@ -44,10 +44,9 @@ export function quotasByNearness(rules, points, asked) {
       const near = most !== null && rule.even_per_s > 0 ? most.per_s / rule.even_per_s : null;
       return { rule, near, key: most?.key ?? null, allowed: total.a, denied: total.d };
     });
-  const order = (row) => [row.near ?? -1, (row.allowed ?? 0) + (row.denied ?? 0)];
   return rows.sort((one, other) => {
-    const [a, b] = [order(one), order(other)];
-    return b[0] - a[0] || b[1] - a[1] || one.rule.name.localeCompare(other.rule.name);
+    const asked = (row) => (row.allowed ?? 0) + (row.denied ?? 0);
+    return (other.near ?? -1) - (one.near ?? -1) || asked(other) - asked(one) || (one.rule.name < other.rule.name ? -1 : 1);
   });
 }
 

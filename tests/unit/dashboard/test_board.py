@@ -14,7 +14,8 @@ from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Welcome
 from global_sync.rulebook import Rulebook, encode_state
 from global_sync.transport.base import LOG, RULES, USAGE, Message
 from global_sync.transport.memory import MemoryHub
-from services.dashboard.board import KEYS_A_RULE, Board
+from services.dashboard.board import Board
+from services.dashboard.told import KEYS_A_RULE
 from services.health import RegionProbe
 from tests.unit.control_api.conftest import hub_settings
 

@@ -1,0 +1,48 @@
+"""Of which keys frames tell: the nearest to their limits, within bounds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.dashboard.told import CELLS_MOST, KEYS_A_RULE, KEYS_LEAST, keys_told, rule_name
+
+
+def key(rule: str, client: str) -> str:
+    return f"rl:{{t}}:d/{rule}:{client}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "even", "told"),
+    [
+        ({}, {}, {}),
+        ({key("a", "x"): 5.0, key("a", "y"): 9.0}, {"d/a": 10.0}, {"d/a": ["y", "x"]}),
+        ({key("big", "x"): 50.0, key("small", "x"): 9.0}, {"d/big": 1000.0, "d/small": 10.0},
+         {"d/small": ["x"], "d/big": ["x"]}),
+        ({key("slots", "x"): 50.0, key("a", "x"): 1.0}, {"d/slots": None, "d/a": 10.0},
+         {"d/a": ["x"], "d/slots": ["x"]}),
+    ],
+    ids=["none", "the busier first", "nearer before busier", "without a rate last"],
+)  # fmt: skip
+def test_the_nearest_come_first(
+    asked: dict[str, float], even: dict[str, float | None], told: dict[str, list[str]]
+) -> None:
+    found = keys_told(asked, even, 3)
+    assert {rule: [one.rsplit(":", 1)[1] for one in keys] for rule, keys in found.items()} == told
+    assert list(found) == list(told)
+
+
+@given(
+    st.dictionaries(st.tuples(st.integers(0, 30), st.integers(0, 30)), st.floats(0, 1e6), max_size=300),
+    st.integers(1, 1000),
+)
+def test_a_frame_is_bounded_however_many_there_are(asked: dict[tuple[int, int], float], regions: int) -> None:
+    found = keys_told({key(f"r{rule}", f"{client}"): rate for (rule, client), rate in asked.items()}, {}, regions)
+    assert all(len(keys) <= KEYS_A_RULE for keys in found.values())
+    assert sum(map(len, found.values())) <= max(KEYS_LEAST, CELLS_MOST // regions)
+    assert all(rule_name(one) == rule for rule, keys in found.items() for one in keys)
+
+
+def test_what_is_no_bucket_has_no_rule() -> None:
+    assert rule_name("something else") == ""
