@@ -1,7 +1,7 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services up down status test test-unit test-infra sbom audit test-anger test-upgrade test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench chaos clean
+.PHONY: help setup services up down status test test-unit test-infra sbom audit test-anger test-upgrade test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench page-long pictures chaos clean
 
 RUN := .venv/bin/python
 ARGS ?=

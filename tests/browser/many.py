@@ -78,7 +78,8 @@ def main() -> int:
             growth = found.heap_end - found.heap_begin
             print(
                 f"{name}: longest task {max(found.long_ms, default=0)} ms, "
-                f"{sum(1 for one in found.long_ms if one > 100)} above 100 ms, {found.cpu_ms:.0f} ms of processor a frame, "
+                f"{sum(1 for one in found.long_ms if one > 100)} above 100 ms, "
+                f"{found.cpu_ms:.0f} ms of processor a frame, "
                 f"heap {found.heap_begin / 1e6:.1f} MB, grown by {growth / 1e6:+.2f} MB",
                 flush=True,
             )

@@ -11,7 +11,7 @@ const CARDS_MOST = 9; // more regions are shown as rows
 const QUOTAS_AT_FIRST = 10;
 const QUOTAS_MOST = 100;
 
-export default function Overview({ feed, openSignIn }) {
+export default function Overview({ feed }) {
   const { status } = feed;
   if (!status) return html`<h1>Overview</h1><p class="empty" role="status">Waiting for the first data…</p>`;
   return html`
@@ -28,7 +28,7 @@ export default function Overview({ feed, openSignIn }) {
     </section>
     <div class="columns">
       <${Quotas} feed=${feed} />
-      <${Card} title="Changed in the last hour"><${Changes} feed=${feed} openSignIn=${openSignIn} /><//>
+      <${Card} title="In the last hour"><${Changes} /><//>
     </div>`;
 }
 
