@@ -59,7 +59,7 @@ PAINTED = """wanted => {
 
 def test_rates_come_from_what_the_regions_counted(browser: Browser, served: Served) -> None:
     with page_of(browser, served, "quota?range=5m") as page:
-        page.wait_for_function("!['–', '0/s', undefined].includes(" + OFFERED + ")", timeout=PATIENCE_MS)
+        page.wait_for_function("() => !['–', '0/s', undefined].includes(" + OFFERED + ")", timeout=PATIENCE_MS)
         assert 100 < int(page.evaluate(OFFERED).removesuffix("/s")) < 200
 
 
