@@ -15,8 +15,8 @@ from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes
 
 SILENT_MS = 3_000
 CUT_MS = 6_000
-APART_MS = 1_000
-"""Three signs of a leader, and a usage message: what an agent has missed, and we of it, when its link is cut."""
+APART_MS = 1_300
+"""Four signs of a leader, and a usage message: what an agent has missed, and we of it, when its link is cut."""
 FRESH_MS = 1_500
 """An agent's own word that is older says nothing of now."""
 NODE_ALIVE_MS = 5_000

@@ -109,6 +109,7 @@ class Synthetic:
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
+        self.over = threading.Event()
         self._hello = json.dumps(hello())
         self._ticks = [json.dumps(tick(second)) for second in range(ROUNDS)]
 
@@ -127,7 +128,7 @@ class Synthetic:
         async def stream() -> AsyncIterator[str]:
             yield f"event: hello\ndata: {self._now(self._hello)}\n\n"
             second = 0
-            while True:
+            while not self.over.is_set():
                 await asyncio.sleep(self._every_s)
                 second += 1
                 yield f"event: tick\ndata: {self._now(self._ticks[second % ROUNDS])}\n\n"
@@ -144,8 +145,9 @@ def synthetic(every_s: float) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    feed = Synthetic(every_s)
     server = uvicorn.Server(
-        uvicorn.Config(Synthetic(every_s).app(), port=port, log_level="warning", timeout_graceful_shutdown=1)
+        uvicorn.Config(feed.app(), port=port, log_level="warning", loop="asyncio", timeout_graceful_shutdown=5)
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -154,5 +156,6 @@ def synthetic(every_s: float) -> Iterator[str]:
         assert time.monotonic() < end, "the page's server did not start"
         time.sleep(0.05)
     yield f"http://127.0.0.1:{port}"
+    feed.over.set()
     server.should_exit = True
     thread.join(20)

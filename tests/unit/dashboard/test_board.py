@@ -180,7 +180,7 @@ def test_a_region_is_overdue_when_its_usage_should_have_come_and_a_changed_link_
     world.usage("us-east", {"rl:{0}:d/g:a": (10, 0)})
     world.board.tick()
     assert (world.board.overdue(), world.board.links_changed()) == ([], False)
-    world.now_ms += 1_000
+    world.now_ms += 1_300
     assert world.board.overdue() == ["us-east"]
     assert not world.board.links_changed()
     world.now_ms += 6_000

@@ -117,7 +117,7 @@ function Quotas({ feed }) {
     ${every.length > 0 && shown.length === 0 && html`<p class="empty">No global limit is called so.</p>`}
     ${shown.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Global limits"><table class="quota-table"><thead><tr>
       <th scope="col">limit</th><th scope="col" class="text">its busiest key asks for</th><th scope="col">allowed</th><th scope="col">denied</th></tr></thead>
-      <tbody>${shown.map((row) => html`<${QuotaRow} key=${row.rule.name} row=${row} />`)}</tbody></table></div>`}
+      <tbody>${shown.map((row, place) => html`<${QuotaRow} key=${place} row=${row} />`)}</tbody></table></div>`}
     ${found.length > shown.length && !all && html`<button type="button" class="more" onClick=${() => setAll(true)}>
       Show ${Math.min(found.length, QUOTAS_MOST)} of ${number(found.length)}</button>`}
   <//>`;
