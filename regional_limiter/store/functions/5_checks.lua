@@ -57,8 +57,6 @@ end
 local function replay(record, answer, keys, args, t)
   local turn, stored = turn_of(answer)
   turn = turn + 1
-  stored[#stored] = turn
-  redis.call('SET', record, answer:sub(1, ASKED_BYTES) .. cmsgpack.pack(stored), 'KEEPTTL')
   local reply = {}
   for i = 1, tonumber(args[1]) do
     local p, s, n, from = limit_of(args[2 * i + 1]), {}, 9 * (i - 1), 5 * (i - 1)
@@ -67,6 +65,9 @@ local function replay(record, answer, keys, args, t)
     reply[n + 1] = reply[n + 1] + 2 + 4 * turn
     reply[n + 6], reply[n + 7], reply[n + 8], reply[n + 9] = s.share, s.kind, s.session_left, s.consent_left
   end
+  -- Last: a share may turn out not to be known yet (other windows), and then the call comes again.
+  stored[#stored] = turn
+  redis.call('SET', record, answer:sub(1, ASKED_BYTES) .. cmsgpack.pack(stored), 'KEEPTTL')
   return reply
 end
 
