@@ -1,7 +1,7 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services up down status test test-unit test-infra sbom audit test-anger test-upgrade test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench page-long pictures chaos clean
+.PHONY: help setup services up down status test test-unit test-infra sbom audit test-reshape test-anger test-upgrade test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench page-long pictures chaos clean
 
 RUN := .venv/bin/python
 ARGS ?=
@@ -56,6 +56,10 @@ test-upgrade: setup  ## every region a version back and forward under load, ten 
 test-http2: setup  ## only the HTTP/2 server of gRPC: conformance, fuzzing, clients
 	@$(RUN) -m infra.install h2spec
 	$(RUN) -m pytest tests/unit/rls tests/contract/test_h2spec.py
+
+test-reshape: setup  ## a region's Redis that grows and moves under load
+	@$(RUN) -m infra.install redis
+	$(RUN) -m pytest tests/contract/long_reshape.py
 
 test-anger: setup  ## only the tests that kill, stop and starve real brokers and servers, and the long ones of these
 	@$(RUN) -m infra.install redis kafka

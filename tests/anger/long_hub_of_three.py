@@ -1,4 +1,4 @@
-"""More of ``test_hub_of_three.py``, for ``make test-anger``: these wait for sessions and consents to end."""
+"""More of ``long_hub_paused.py``, for ``make test-anger``: these wait for sessions and consents to end."""
 
 from __future__ import annotations
 
