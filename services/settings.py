@@ -510,12 +510,14 @@ class ControlApiSettings(Listener):
 
 class DashboardSettings(Listener):
     """``control_api``: where the control API is asked, with the token of whoever looks; unless given, on this
-    machine at the port in ``[control_api]``.
+    machine at the port in ``[control_api]``.  ``control_without_token``: whether it is asked, too, for whoever
+    looks from this machine without a token; not where a proxy is in front, whose callers all look so.
     ``history``: the file of what is remembered, one for each dashboard; without one it ends with the process.
     ``history_mb_most``: what that file may grow to."""
 
     port: Port
     control_api: Url | None = None
+    control_without_token: bool = False
     history: Path | None = None
     history_mb_most: int = Field(default=1000, ge=10, le=100_000)
 

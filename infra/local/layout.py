@@ -211,7 +211,12 @@ class Layout:
                 "": {"time_scale": self.time_scale},
                 "kafka": {"bootstrap": self.hub_bootstrap},
                 "control_api": {"host": HOST, "port": self.control_api_port, "state_dir": state},
-                "dashboard": {"host": HOST, "port": self.dashboard_port, "history": f"{state}/dashboard.db"},
+                "dashboard": {
+                    "host": HOST,
+                    "port": self.dashboard_port,
+                    "control_without_token": True,
+                    "history": f"{state}/dashboard.db",
+                },
                 **{
                     f'regions."{region}"': {"nodes": self.node_urls(region), "sync": self.sync_url(region)}
                     for region in self.regions

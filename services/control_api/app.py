@@ -58,8 +58,7 @@ ROUTERS = (
 def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafka") -> FastAPI:
     """The application.  It starts ``transport`` and, at its end, closes it.  ``mode``: kafka or embedded."""
     hub = Hub(transport, settings, mode)
-    token = settings.control_api.token
-    guard = Guard(hub, token.get_secret_value() if token is not None else None)
+    guard = Guard(hub, settings.control_api)
 
     durations: HttpDurations = {}
     exposition = hub_metrics(hub, durations)

@@ -21,13 +21,15 @@ from services.control_api.access import Principal, Role
 from services.control_api.knowledge import Hub
 from services.control_api.own_limits import Asked, OwnLimits
 from services.errors import problem_response
+from services.own_machine import is_for_own_machine, why_not_own
+from services.settings import ControlApiSettings
 from services.tokens import bears_token
 
 OPEN_PATHS = ("/livez", "/readyz")
 _READS = ("GET", "HEAD", "OPTIONS")
 
 ANYBODY = Principal("anybody", Role.ADMIN, is_named=False)
-"""Where no token is configured: whoever reaches the listener, which is then a loopback one."""
+"""Where no token is configured: whoever reaches the listener, then a loopback one, and is no other site's page."""
 CONFIGURED = Principal("configured-token", Role.ADMIN, is_named=False)
 """The bearer of the token in the settings, who makes the first of the others."""
 
@@ -35,11 +37,12 @@ Next = Callable[[Request], Awaitable[Response]]
 
 
 class Guard:
-    """``token``: the configured one; None: no token is needed.  ``limits`` is set while the application runs."""
+    """Where the settings have no token, none is needed.  ``limits`` is set while the application runs."""
 
-    def __init__(self, hub: Hub, token: str | None) -> None:
+    def __init__(self, hub: Hub, settings: ControlApiSettings) -> None:
         self._hub = hub
-        self._token = token
+        self._token = settings.token.get_secret_value() if settings.token is not None else None
+        self._by_name = is_for_own_machine(settings)
         self.limits: OwnLimits | None = None
 
     async def __call__(self, request: Request, call_next: Next) -> Response:
@@ -58,7 +61,8 @@ class Guard:
         authorization = request.headers.get("authorization")
         if authorization is None:
             if self._token is None:
-                return ANYBODY
+                why = why_not_own(request.method, request.headers, by_name=self._by_name)
+                return ANYBODY if why is None else problem_response(403, why)
             return _unknown("a bearer token is needed")
         scheme, _, text = authorization.partition(" ")
         found = self._hub.tokens.find(text.strip(), wall_ms()) if scheme.lower() == "bearer" else None

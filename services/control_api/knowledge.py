@@ -64,7 +64,7 @@ class Hub:
 
     async def _run_minutes(self) -> None:
         start = await self._minutes_start()
-        await Feed(self.transport, {USAGE: self._take_minutes}, {USAGE: start}).run()
+        await Feed(self.transport, {USAGE: self._take_minutes}, {USAGE: start}, gentle=True).run()
 
     async def _minutes_start(self) -> int:
         """Where the reading of usage by the minute goes on."""
@@ -86,8 +86,9 @@ class Hub:
             return max(0, end - MINUTES_BEFORE_END)
         return known
 
-    def _take_minutes(self, message: Message) -> None:
-        self.minutes.take(usage_document(message.value), message.offset)
+    async def _take_minutes(self, message: Message) -> None:
+        # It writes to a file, some milliseconds each time: not while answers wait.
+        await asyncio.to_thread(lambda: self.minutes.take(usage_document(message.value), message.offset))
 
     async def close(self) -> None:
         await self.probes.close()

@@ -21,6 +21,7 @@ from services.control_api.questions import Questions
 
 READ_MS = 500
 PAUSE_S = 0.5
+PAUSE_UNWRITABLE_S = 2.0
 
 _SCHEMA = """
 create table stored (
@@ -53,25 +54,36 @@ class SubjectIndex:
             self._base.close()
 
     def take(self, messages: Sequence[Message]) -> None:
-        """A batch of the topic.  A record of an older change than the one that is known changes nothing."""
+        """A batch of the topic.  A record of an older change than the one that is known changes nothing.
+
+        Raises sqlite3.Error: then nothing of the batch is taken, and it may be taken again.
+        """
+        rows: list[tuple[str, str, int, bytes | None]] = []
+        malformed = 0
+        for message in messages:
+            try:
+                one = decode_record(message.key, message.value)
+            except ValueError as error:
+                malformed += 1
+                log.warning("subject not understood", offset=message.offset, error=str(error))
+                continue
+            rows.append((one.domain, one.client_key, one.version, one.attributes or None))
         with self._lock:
             self._base.execute("begin")
-            for message in messages:
-                try:
-                    one = decode_record(message.key, message.value)
-                except ValueError as error:
-                    self.malformed += 1
-                    log.warning("subject not understood", offset=message.offset, error=str(error))
-                    continue
-                self.newest = max(self.newest, one.version)
-                row = (one.domain, one.client_key, one.version, one.attributes or None)
-                self._base.execute(
+            try:
+                self._base.executemany(
                     "insert into stored values (?, ?, ?, ?) on conflict do update set "
                     "version = excluded.version, attributes = excluded.attributes "
                     "where excluded.version >= version",
-                    row,
+                    rows,
                 )
-            self._base.execute("commit")
+                self._base.execute("commit")
+            except BaseException:
+                if self._base.in_transaction:
+                    self._base.execute("rollback")
+                raise
+            self.malformed += malformed
+            self.newest = max([self.newest, *(version for _, _, version, _ in rows)])
 
     def get(self, domain: str, client_key: str) -> dict[str, Any] | None:
         """What is known of a client and since which version; None: nothing."""
@@ -128,19 +140,23 @@ class SubjectsRead:
         self._transport = transport
         self._changed = asyncio.Event()
         self._caught_up = asyncio.Event()
+        self._taken_to = 0
+        """Before which offset all is in the index."""
 
     async def run(self) -> None:
-        start = 0
         while True:
             try:
-                start = await self._follow(start)
+                await self._follow()
             except TransportUnavailable as error:
                 log.info("topic of subjects not readable", error=str(error))
+            except sqlite3.Error as error:
+                log.warning("index of subjects not writable", error=str(error))
+                await asyncio.sleep(PAUSE_UNWRITABLE_S)
             await asyncio.sleep(PAUSE_S)
 
-    async def _follow(self, start: int) -> int:
-        """Where to go on: from the beginning."""
-        reader = await self._transport.reader(SUBJECTS, start or "earliest")
+    async def _follow(self) -> None:
+        """From where it was, until the topic cannot be read or the index not be written."""
+        reader = await self._transport.reader(SUBJECTS, self._taken_to or "earliest")
         try:
             end = await reader.end_offset()
             while True:
@@ -149,10 +165,11 @@ class SubjectsRead:
                 messages = await reader.read(READ_MS)
                 if messages:
                     await asyncio.to_thread(self.index.take, messages)
+                    self._taken_to = messages[-1].offset + 1
                     changed, self._changed = self._changed, asyncio.Event()
                     changed.set()
         except RecordsMissed:
-            return 0
+            self._taken_to = 0
         finally:
             await reader.close()
 

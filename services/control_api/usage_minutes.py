@@ -37,6 +37,8 @@ HEARD_EVERY_MS = 3_600_000
 SWEEP_EVERY = 600
 AGENT, WINDOW = "agent ", "keys "
 """What the sources of totals by key begin with: an agent that sums up its nodes, or a window of one node's."""
+WINDOWS_MOST = 40_000
+"""Of all regions: a hundred agents tell of 400 each at most, so none is dropped that will be told of again."""
 WINDOW_KEPT_MS = 2 * HEARD_EVERY_MS
 """No agent tells of a window any more that was last heard of so long ago."""
 
@@ -227,17 +229,19 @@ class UsageMinutes:
         self._base.execute("delete from minutes where minute_ms < ?", (oldest_ms,))
         self._base.execute("delete from keys where minute_ms < ?", (oldest_ms,))
         last_ms = {place: max(one.heard_ms.values(), default=0) for place, one in self._known.items()}
-        for place in [place for place in last_ms if place[1].startswith(WINDOW)]:
-            if last_ms.pop(place) < now_ms - WINDOW_KEPT_MS:
-                self._base.execute("delete from counted where region = ? and source = ?", place)
-                del self._known[place]
         newest = sorted(last_ms, key=lambda place: last_ms[place], reverse=True)
-        for number, place in enumerate(newest):
-            if number >= SOURCES_MOST or last_ms[place] < oldest_ms:
-                self._base.execute("delete from counted where region = ? and source = ?", place)
-                del self._known[place]
-            elif place[1].startswith(AGENT):
-                self._sweep_keys(place, oldest_ms)
+        windows = [place for place in newest if place[1].startswith(WINDOW)]
+        others = [place for place in newest if not place[1].startswith(WINDOW)]
+        for places, most, since_ms in (
+            (windows, WINDOWS_MOST, now_ms - WINDOW_KEPT_MS),
+            (others, SOURCES_MOST, oldest_ms),
+        ):
+            for number, place in enumerate(places):
+                if number >= most or last_ms[place] < since_ms:
+                    self._base.execute("delete from counted where region = ? and source = ?", place)
+                    del self._known[place]
+                elif place[1].startswith(AGENT):
+                    self._sweep_keys(place, oldest_ms)
 
     def _sweep_keys(self, place: tuple[str, str], oldest_ms: int) -> None:
         """Of one agent.  A key that comes again is new, so none of it counts twice; a node's rule would."""

@@ -13,7 +13,7 @@ from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from fastapi.staticfiles import StaticFiles
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from global_sync.transport.base import Transport
@@ -25,6 +25,7 @@ from services.dashboard.proxy import ControlProxy
 from services.dashboard.region_look import RegionLooks, agent_shown
 from services.dashboard.stream import Broadcaster, Subscriber, TooManySubscribers
 from services.errors import install_problem_handlers, problem_response
+from services.own_machine import is_for_own_machine, why_not_own
 from services.probes import Probes
 from services.settings import HubSettings
 from services.tasks import ended, watched
@@ -88,6 +89,8 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
     install_problem_handlers(app, lambda error: log.error("unexpected error", exc_info=error))
     if settings.dashboard.token is not None:
         app.middleware("http")(_token_guard(settings.dashboard.token.get_secret_value()))
+    if is_for_own_machine(settings.dashboard):
+        app.add_middleware(_OwnMachine)
     app.add_middleware(_Headers)
     _add_routes(app, board, broadcaster)
     app.include_router(control.router())
@@ -168,6 +171,21 @@ def _add_region(app: FastAPI, board: Board, looks: RegionLooks) -> None:
 
 
 Next = Callable[[Request], Awaitable[Response]]
+
+
+class _OwnMachine:
+    """Refuses what another site makes a browser ask.  Plain ASGI: a stream passes through untouched."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+            why = why_not_own(scope["method"], Headers(scope=scope), by_name=True)
+            if why is not None:
+                await problem_response(403, why)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class _Headers:

@@ -2,7 +2,8 @@
 
 The dashboard lends nobody its rights.  A token comes in a header that no other site can make a browser send, is
 passed on, and is never kept; the dashboard has none of its own.  A control API that asks for no token is open to
-its own machine alone, so a request without one is passed on only for a viewer who could as well ask it directly.
+its own machine alone, so a request without one is passed on only for a viewer who could as well ask it directly,
+and only where the settings say so: a proxy in front may say nothing of itself, and all its callers look local.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from services.errors import problem_response
+from services.own_machine import names_loopback
 from services.settings import HubSettings, is_loopback
 
 TOKEN_HEADER: Final = "apportion-control-token"
@@ -54,9 +56,8 @@ def is_known(method: str, path: str) -> bool:
 def could_ask_directly(listens_on: str, headers: Mapping[str, str]) -> bool:
     """Whether whoever sent a request without a token is on this machine: it came to a loopback listener, by a
     loopback name (another site's name may lead here too), and through no proxy."""
-    host = headers.get("host", "")
-    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-    return is_loopback(listens_on) and is_loopback(name) and not any(one in headers for one in _FORWARDED)
+    by_name = names_loopback(headers.get("host", ""))
+    return is_loopback(listens_on) and by_name and not any(one in headers for one in _FORWARDED)
 
 
 class ControlProxy:
@@ -65,6 +66,7 @@ class ControlProxy:
     def __init__(self, settings: HubSettings, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._url = settings.dashboard.control_api or settings.control_api.url
         self._listens_on = settings.dashboard.host
+        self._without_token = settings.dashboard.control_without_token
         verify = settings.calls.contexts()() if settings.calls else True
         self._client = httpx.AsyncClient(timeout=TIMEOUT_S, transport=transport, trust_env=False, verify=verify)
         self._limit = asyncio.Semaphore(AT_ONCE)
@@ -130,7 +132,9 @@ class ControlProxy:
             return problem_response(403, f"only the dashboard's pages ask here: {OURS_HEADER} is missing")
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return problem_response(403, "another site asks here")
-        if TOKEN_HEADER in request.headers or could_ask_directly(self._listens_on, request.headers):
+        if TOKEN_HEADER in request.headers:
+            return None
+        if self._without_token and could_ask_directly(self._listens_on, request.headers):
             return None
         return problem_response(401, "a token of the control API is needed")
 

@@ -56,7 +56,7 @@ def serve(mode: str) -> Iterator[Served]:
     settings = HubSettings(
         kafka=KafkaSettings(bootstrap="127.0.0.1:1"),
         control_api=ControlApiSettings(port=25090, state_dir=Path("/nowhere")),
-        dashboard=DashboardSettings(port=port),
+        dashboard=DashboardSettings(port=port, control_without_token=True),
         regions={region: HubRegion() for region in REGIONS},
     )
     app = create_app(hub.transport("dashboard"), settings, mode=mode)

@@ -96,7 +96,7 @@ async def test_what_is_remembered_is_what_was_counted_and_what_the_log_says(tmp_
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://dashboard") as client,
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:12191") as client,
     ):
         await system.start()
         try:

@@ -3,6 +3,7 @@
 import { html, useState } from './vendor/htm-preact-standalone.module.js';
 import { Badge, Field, Problem } from './components.js';
 import { useSession } from './control.js';
+import { headersOf } from './change_headers.js';
 import { clock } from './format.js';
 
 // `send({dryRun, headers})` asks the control API; `signature` is the text of what is sent: once it is another, what
@@ -19,7 +20,7 @@ export function ChangeFlow({ send, signature, domain, label, onDone, openSignIn,
   const run = async (dryRun) => {
     setBusy(true);
     setMade(null);
-    const answer = { at_ms: Date.now(), ...await send({ dryRun, headers: dryRun || reason === '' ? {} : { 'Apportion-Reason': latin(reason) } }) };
+    const answer = { at_ms: Date.now(), ...await send({ dryRun, headers: dryRun ? {} : headersOf(current, reason) }) };
     setBusy(false);
     if (dryRun) setTried({ signature, answer });
     else {
@@ -51,9 +52,6 @@ export function ChangeFlow({ send, signature, domain, label, onDone, openSignIn,
 // After a change; null: none was made.
 export const Accepted = ({ made }) => made?.ok && html`<p class="sentence good" role="status"><b aria-hidden="true">✓</b>
   <span>Accepted${made.body.version ? ` as version ${made.body.version}` : ''} at ${clock(made.at_ms)}; every node uses it within two seconds.</span></p>`;
-
-// Headers carry no other letters; what has none of its own becomes a question mark.
-const latin = (text) => text.replace(/[^\x20-\x7e\xa0-\xff]/g, '?');
 
 const EFFECTS = { appear: ['good', 'appears'], change: ['warn', 'changes'], vanish: ['bad', 'vanishes'] };
 

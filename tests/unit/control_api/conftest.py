@@ -61,7 +61,7 @@ def serving(hub: MemoryHub) -> Serving:
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with (
             app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://control") as client,
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:25090") as client,
         ):
             yield client
 

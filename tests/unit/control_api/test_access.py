@@ -263,3 +263,25 @@ def test_a_malformed_token_in_the_history_is_refused_and_gives_nobody_access() -
     with pytest.raises(ValueError, match="not a token"):
         tokens.take(entry)
     assert len(tokens) == 0
+
+
+async def test_without_a_token_no_other_site_makes_a_browser_change_anything(
+    serving: Serving, leader: FakeLeader
+) -> None:
+    async with serving() as client:
+        await client.put("/rules/r", json=RULE)
+        for headers in (
+            {"Host": "evil.example", "Origin": "http://evil.example"},  # its name leads here
+            {"Origin": "http://evil.example"},
+            {"Sec-Fetch-Site": "cross-site"},
+        ):
+            problem(await client.post("/rulesets/default:rollback?to=1", headers=headers), 403)
+            problem(await client.post("/tokens", content=b"{}", headers=headers), 403)
+            problem(await client.post("/subjects:import", content=b"[]", headers=headers), 403)
+            problem(await client.post("/v1/try", content=b"{}", headers=headers), 403)
+        problem(await client.get("/rules", headers={"Host": "evil.example"}), 403)
+        assert (await client.get("/livez", headers={"Host": "evil.example"})).status_code == 200
+        kinds = [one["kind"] for one in (await client.get("/history")).json()["changes"]]
+        assert kinds == ["put_rule"]
+    async with serving(token=ROOT) as client:  # it tells who asks, by whatever name
+        assert (await client.get("/rules", headers={**bearer(ROOT), "Host": "rates.example"})).status_code == 200

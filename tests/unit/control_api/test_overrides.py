@@ -192,3 +192,24 @@ def test_an_end_that_is_refused_is_proposed_ever_more_seldom_until_the_set_chang
         assert proposed.is_due("d", 8, late)
     assert not proposed.is_due("d", 8, late + END_AGAIN_MOST_MS - 1)
     assert proposed.is_due("d", 8, late + END_AGAIN_MOST_MS)
+
+
+async def test_what_was_tried_tells_the_version_that_the_change_is_refused_without(
+    serving: Serving, leader: FakeLeader
+) -> None:
+    async with serving() as client:
+        await client.put("/rules/r", json=RULE)
+        made = (await client.put("/overrides", json=MORE)).json()
+        dry = {"dry_run": "true"}
+        for method, path, change in (
+            ("PUT", "/overrides", BLOCK),
+            ("DELETE", f"/overrides/{made['id']}", None),
+            ("POST", "/rulesets/default:rollback?to=1", None),
+        ):
+            tried = (await client.request(method, path, json=change, params={"to": 1, **dry})).json()
+            headers = {"if-match": f'"{tried["made_from"]}"'}
+            await client.put("/overrides", json={**MORE, "multiply": tried["made_from"] + 2})  # somebody is first
+            problem(await client.request(method, path, json=change, headers=headers), 412)
+        tried = (await client.put("/overrides", json=BLOCK, params=dry)).json()
+        again = await client.put("/overrides", json=BLOCK, headers={"if-match": f'"{tried["made_from"]}"'})
+        assert again.status_code == 201

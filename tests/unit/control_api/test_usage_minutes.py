@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import sqlite3
+import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -12,13 +14,18 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from global_sync.node_usage import NodeUsage
+from global_sync.transport.base import USAGE
+from global_sync.transport.memory import MemoryHub
 from regional_limiter.store.base import BeatSeen, NodeBeat, RuleTotals
 from services.control_api import questions, usage_minutes
+from services.control_api.knowledge import Hub
 from services.control_api.usage_minutes import MINUTE_MS, SETTLING_MS, UsageMinutes, Wanted, csv_lines
-from tests.unit.control_api.conftest import Serving
+from services.tasks import ended
+from tests.unit.control_api.conftest import Serving, hub_settings
 from tests.unit.control_api.test_rules_api import problem
 
 EVER = Wanted(0, 2**50)
@@ -301,3 +308,38 @@ def test_what_nodes_counted_by_key_counts_once_over_windows_repeats_and_agents(t
     assert not [source for _, source in minutes._known if source.startswith("keys ")]
     assert by_key(minutes) == {"acme": (17, 3)}
     minutes.close()
+
+
+def test_windows_are_bounded_in_number_and_the_ones_heard_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_minutes, "SWEEP_EVERY", 2)
+    monkeypatch.setattr(usage_minutes, "WINDOWS_MOST", 3)
+    minutes = UsageMinutes()
+    for offset in range(9):
+        windows = {f"n 1/{offset}": {"rl:{t}:default/r:acme": [1, 0, 1, 0, 0, 0]}}
+        minutes.take({**keyed(60_000 + offset, windows), "counted": {"n 1": {"default/r": [1, 0, 1, 0]}}}, offset)
+    assert sorted(source for _, source in minutes._known) == ["keys n 1/6", "keys n 1/7", "keys n 1/8", "node n 1"]
+    minutes.close()
+
+
+async def test_usage_is_written_beside_the_loop_that_answers(
+    hub: MemoryHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = Hub(hub.transport("control"), hub_settings())
+    threads: list[int] = []
+    take = control.minutes.take
+
+    def noted(told: Any, offset: int) -> None:
+        threads.append(threading.get_ident())
+        take(told, offset)
+
+    monkeypatch.setattr(control.minutes, "take", noted)
+    told = {**usage(60_000, {"n 1": {"default/r": [2, 1, 2, 1]}}), "totals": {}, "points": []}
+    following = asyncio.create_task(control.run())
+    await hub.transport("agent").send(USAGE, [msgspec.json.encode(told)])
+    async with asyncio.timeout(30):
+        while not control.minutes.rows(EVER, 10):  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.01)
+    await ended(following)
+    await control.close()
+    assert threads
+    assert threading.get_ident() not in threads

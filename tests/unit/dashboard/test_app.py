@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,7 +11,7 @@ from pydantic import SecretStr
 
 from global_sync.transport.base import RULES
 from global_sync.transport.memory import MemoryHub
-from services.dashboard.app import create_app
+from services.dashboard.app import STATIC, create_app
 from services.dashboard.stream import SUBSCRIBERS_MOST
 from services.settings import DashboardSettings, HubSettings
 from tests.unit.control_api.conftest import hub_settings
@@ -29,7 +30,7 @@ async def dashboard(token: str | None = None) -> AsyncIterator[tuple[httpx.Async
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://dashboard") as client,
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:25091") as client,
     ):
         yield client, transport
 
@@ -46,6 +47,15 @@ async def test_the_page_and_its_parts_come_from_here_alone() -> None:
             assert answer.headers["x-content-type-options"] == "nosniff"
         for licence in ("htm.LICENSE", "preact.LICENSE", "uPlot.LICENSE"):
             assert (await client.get(f"/static/vendor/{licence}")).status_code == 200
+
+
+def test_pages_use_nothing_that_browsers_keep_from_plain_http() -> None:
+    only_secure = re.compile(
+        r"\b(randomUUID|crypto\.subtle|navigator\.(clipboard|serviceWorker|locks|storage)|caches\.)"
+    )
+    ours = [path for path in STATIC.rglob("*.js") if "vendor" not in path.parts]
+    assert len(ours) > 10
+    assert [path.name for path in ours if only_secure.search(path.read_text())] == []
 
 
 async def test_nothing_outside_of_the_static_files_is_served() -> None:
@@ -95,3 +105,20 @@ async def test_the_past_of_an_unknown_key_is_empty() -> None:
     async with dashboard() as (client, _):
         answer = await client.get("/history", params={"rule": "default/r", "key": "nobody"})
         assert answer.json()["t"] == []
+
+
+async def test_a_dashboard_for_its_own_machine_answers_to_no_other_name_and_no_other_site() -> None:
+    elsewhere = {"Host": "evil.example:25091"}
+    async with dashboard() as (client, _):
+        for path in ("/", "/events", "/v1/region?name=us-east", "/static/app.js", "/metrics"):
+            assert (await client.get(path, headers=elsewhere)).status_code == 403
+        page = await client.get("/v1/region?name=us-east", headers={"Sec-Fetch-Site": "cross-site"})
+        assert page.status_code == 403
+        assert "another site" in page.json()["detail"]
+        followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        assert (await client.get("/", headers=followed)).status_code == 200
+        assert (await client.get("/", headers={"Host": "localhost:25091"})).status_code == 200
+        assert (await client.get("/livez", headers=elsewhere)).status_code == 200
+    async with dashboard(TOKEN) as (client, _):
+        headers = {**elsewhere, "Authorization": f"Bearer {TOKEN}"}
+        assert (await client.get("/", headers=headers)).status_code == 200

@@ -19,8 +19,10 @@ Answering = Callable[[httpx.Request], httpx.Response]
 
 
 @asynccontextmanager
-async def proxy(answering: Answering, host: str = "127.0.0.1") -> AsyncIterator[httpx.AsyncClient]:
-    dashboard = DashboardSettings(port=25091, host=host, insecure=True)
+async def proxy(
+    answering: Answering, host: str = "127.0.0.1", *, without_token: bool = True
+) -> AsyncIterator[httpx.AsyncClient]:
+    dashboard = DashboardSettings(port=25091, host=host, insecure=True, control_without_token=without_token)
     settings = hub_settings().model_copy(update={"dashboard": dashboard})
     one = ControlProxy(settings, httpx.MockTransport(answering))
     app = FastAPI()
@@ -130,6 +132,17 @@ async def test_a_dashboard_that_others_reach_passes_nothing_on_without_a_token()
         signed = {**OURS, "Apportion-Control-Token": "apt_mine"}
         who = await client.get("/control/whoami", headers=signed)
     assert who.json() == {"name": "ann", "role": "reader", "domains": ["d"], "known": True, "status": 200}
+
+
+async def test_a_proxy_that_says_nothing_of_itself_makes_nobody_an_admin() -> None:
+    """By default nginx and HAProxy ask by the loopback name that they were told, and add no header."""
+    seen: list[httpx.Request] = []
+    async with proxy(told(seen), without_token=False) as client:
+        assert (await client.get("/control/rules", headers=OURS)).status_code == 401
+        assert (await client.put("/control/rules/a", headers=OURS, content=b"{}")).status_code == 401
+        assert seen == []
+        signed = {**OURS, "Apportion-Control-Token": "apt_mine"}
+        assert (await client.get("/control/rules", headers=signed)).status_code == 200
 
 
 async def test_a_refusal_comes_back_as_it_was_said() -> None:

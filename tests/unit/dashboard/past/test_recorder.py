@@ -43,7 +43,7 @@ class Dashboard:
         self._life = self.app.router.lifespan_context(self.app)
         await self._life.__aenter__()
         assert await self.app.state.board.feed.caught_up(RULES, timeout_s=30)
-        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://dashboard")
+        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1:25091")
         return self
 
     async def __aexit__(self, *error: Any) -> None:
