@@ -25,7 +25,7 @@ def control() -> ASGIApp:
 
 @pytest.mark.parametrize("made", [node, control])
 async def test_the_page_names_no_foreign_host_and_its_parts_are_here(made: Callable[[], ASGIApp]) -> None:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(made()), base_url="http://service") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(made()), base_url="http://127.0.0.1") as client:
         page = await client.get("/docs")
         assert page.status_code == 200
         assert re.findall(r"(?:https?:)?//\w[\w.-]*", page.text) == []
@@ -48,7 +48,7 @@ async def test_the_page_names_no_foreign_host_and_its_parts_are_here(made: Calla
 async def test_an_unknown_path_is_answered_with_the_known_ones(
     made: Callable[[], ASGIApp], paths: set[str], path: str
 ) -> None:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(made()), base_url="http://service") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(made()), base_url="http://127.0.0.1") as client:
         answer = await client.get(path)
     assert answer.status_code == 404
     words, _, known = answer.json()["detail"].partition(": ")
