@@ -23,6 +23,7 @@ from global_sync.loops import end, keep_running, wait
 from global_sync.policy import LeaderPolicy
 from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.messages import Beat, Mark, Record, Snapshot
+from global_sync.protocol.wall_clock import WallClock
 from global_sync.rule_desk import RuleDesk
 from global_sync.tracing import UNTRACED, Causes, Doing, Traces
 from global_sync.transport.base import (
@@ -96,6 +97,7 @@ class Leader:
         self._rank = rank
         self._now_us = now_us
         self._wall_ms = wall_ms
+        self._wall_clock = WallClock()
         self._new_id = new_id
         self.candidate = new_id(8)
         self.side = LeaderSide(self.candidate, (), times)
@@ -189,6 +191,7 @@ class Leader:
 
     def _take_record(self, record: Record, offset: int) -> None:
         now_us = self._now_us()
+        self._is_believed(now_us, self._wall_ms())  # also while another leads: so a step is known by then
         led = self.side.active
         self.side.on_record(now_us, record, offset)
         if not isinstance(record, (Beat, Snapshot)):
@@ -309,13 +312,26 @@ class Leader:
             return
         records = [
             *self.policy.step(self._now_us(), self.side),
-            *self.side.grant_windows(self._now_us(), self._wall_ms()),
+            *self._grant_windows(),
         ]
         if self.traces.is_on and records and self._granting is None:
             self._granting = self.traces.begin(
                 "grant", self._causes.take(), told={"ratelimit.records": len(records)}
             )
         self._append(records)
+
+    def _grant_windows(self) -> list[Record]:
+        now_us, wall_ms = self._now_us(), self._wall_ms()
+        return self.side.grant_windows(now_us, wall_ms) if self._is_believed(now_us, wall_ms) else []
+
+    def _is_believed(self, now_us: int, wall_ms: int) -> bool:
+        doubted = self._wall_clock.ahead_ms > 0
+        believed = self._wall_clock.look(now_us, wall_ms)
+        if not believed and not doubted:
+            log.error("the wall clock stepped forward, no windows are granted", ahead_ms=self._wall_clock.ahead_ms)
+        elif believed and doubted:
+            log.warning("the wall clock is believed again, windows are granted")
+        return believed
 
     def _snapshot_is_due(self) -> bool:
         keys = len(self.side.counts.ledger.keys)

@@ -45,11 +45,12 @@ class WindowDemand:
 
     def take(self, use: WindowUse, time_ms: int, now_us: int) -> None:
         """What a store told at ``time_ms`` of its clock; ``now_us``: any clock that only goes forward."""
-        known = self._keys.get(use.key)
+        known = self._keys.pop(use.key, None)
         if known is None:
             if len(self._keys) >= KEYS_MOST:
-                return
-            known = self._keys[use.key] = _Window(use, time_ms, now_us - _FIRST_US)
+                del self._keys[next(iter(self._keys))]  # the one that was told of longest ago
+            known = _Window(use, time_ms, now_us - _FIRST_US)
+        self._keys[use.key] = known
         since_us = max(1, now_us - known.told_us)
         gain = 1.0 if known.rate == 0.0 else 1 - exp(-since_us / _AVERAGED_US)
         known.rate += (use.offered * 1e6 / max(since_us, 10_000) - known.rate) * gain

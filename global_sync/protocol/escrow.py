@@ -16,7 +16,7 @@ W4  a point is told of grants only in the instance in which the session was conf
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -30,6 +30,8 @@ KEPT_AFTER_END_MS = 10_000
 """A region's clock may be that much late and still be granted something."""
 ASKS_MOST = 20_000
 GRANTS_AT_ONCE = 500
+REISSUE_PAUSES_MOST = 64
+"""A grant that is not read of is said again after a pause, which doubles each time up to so many."""
 _WINDOWS_A_PART = 1500
 
 
@@ -126,6 +128,12 @@ class _Asked(NamedTuple):
     """(session, basis) of the report that said it."""
 
 
+class _Issued(NamedTuple):
+    at_us: int
+    pauses: int
+    """Until it is said again."""
+
+
 class Grant(NamedTuple):
     key: str
     region: str
@@ -141,7 +149,7 @@ class EscrowLeader:
         self._ledger = ledger
         self._asked: dict[str, dict[str, _Asked]] = {}
         self._count = 0
-        self._issued_us: dict[tuple[str, str], int] = {}
+        self._issued: dict[tuple[str, str], _Issued] = {}
 
     def take(self, report: Report) -> None:
         """What a region asks for, by its newest report."""
@@ -157,39 +165,57 @@ class EscrowLeader:
             by_region[report.region] = _Asked(ask, name)
             self._asked[key] = by_region
 
-    def grants(self, now_us: int, wall_ms: int, regions: int, reissue_us: int) -> list[Grant]:
+    def forget_region(self, region: str) -> None:
+        """It is gone for good."""
+        for key in [key for key, by_region in self._asked.items() if region in by_region]:
+            self._drop(key, region)
+
+    def grants(
+        self, now_us: int, wall_ms: int, regions: int, reissue_us: int, deaf: Collection[str] = ()
+    ) -> list[Grant]:
         """What is to be granted now, at most; to be booked one after the other.
 
         A region gets one chunk at a time: the next when it has read of the last.  One that it does not seem to have
-        read of is said again after ``reissue_us``.
+        read of is said again after ``reissue_us``, and then more and more seldom.  ``deaf``: regions that are not
+        heard; nothing is said to them.
         """
         self._ledger.forget_ended(wall_ms)
         grants: list[Grant] = []
         for key in list(self._asked):
-            grants += self._grants_of(key, now_us, wall_ms, max(1, regions), reissue_us)
+            grants += self._grants_of(key, now_us, wall_ms, max(1, regions), reissue_us, deaf)
             if len(grants) >= GRANTS_AT_ONCE:
                 break
         return grants
 
-    def _grants_of(self, key: str, now_us: int, wall_ms: int, regions: int, reissue_us: int) -> list[Grant]:
+    def _grants_of(
+        self, key: str, now_us: int, wall_ms: int, regions: int, reissue_us: int, deaf: Collection[str]
+    ) -> list[Grant]:
         by_region, grants, given = self._asked[key], [], 0
         for region in sorted(by_region, key=lambda name: (self._total(key, name), name)):
             ask, total = by_region[region].ask, self._total(key, region)
-            has_all = ask.held >= max(total, ask.wanted)
-            if has_all or ask.end_ms <= max(wall_ms, self._ledger.ended_ms):
+            if ask.held >= ask.wanted or ask.end_ms <= max(wall_ms, self._ledger.ended_ms):
                 self._drop(key, region)
                 continue
+            if region in deaf:
+                continue
+            pauses = 1
             if ask.held < total:
-                if now_us - self._issued_us.get((key, region), -reissue_us - 1) <= reissue_us:
-                    continue
+                issued = self._issued.get((key, region))
+                if issued is not None:
+                    if now_us - issued.at_us <= issued.pauses * reissue_us:
+                        continue
+                    pauses = min(2 * issued.pauses, REISSUE_PAUSES_MOST)
             else:
                 left = self._left(key, ask.window) - given
+                if left <= 0:  # and never will be more of this window
+                    self._drop(key, region)
+                    continue
                 chunk = min(ask.wanted - total, max(ask.least, -(-left // (2 * regions))), left)
                 if chunk <= 0 or not self._ledger.may_open(key, ask.window):
                     continue
                 total += chunk
                 given += chunk
-            self._issued_us[key, region] = now_us
+            self._issued[key, region] = _Issued(now_us, pauses)
             grants.append(Grant(key, region, ask.window, ask.end_ms, total))
         return grants
 
@@ -201,7 +227,7 @@ class EscrowLeader:
 
     def _drop(self, key: str, region: str) -> None:
         self._count -= 1
-        self._issued_us.pop((key, region), None)
+        self._issued.pop((key, region), None)
         del self._asked[key][region]
         if not self._asked[key]:
             del self._asked[key]
@@ -279,6 +305,12 @@ class EscrowRegion:
             self.ask(key, None)
 
     # ---- W4
+
+    def keep_points(self, points: Collection[str]) -> None:
+        """The region has no others: a point that comes back is confirmed anew."""
+        for known in (self._told, self._vouched):
+            for gone in [point for point in known if point not in points]:
+                del known[gone]
 
     def confirm(self, point: str, instance: str) -> None:
         """A record that answers a report of this instance has been read: the session lives on in it."""
@@ -358,3 +390,5 @@ class EscrowRegion:
         for key, ask in said.items():
             if self._asks.get(key) == ask:
                 self._unsaid.pop(key, None)
+                if ask.held >= ask.wanted:
+                    del self._asks[key]

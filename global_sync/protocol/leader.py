@@ -554,7 +554,9 @@ class LeaderSide(LeaderState):
         windows are over."""
         if not self.active or self.snapping:
             return []
-        granted = self._escrow.grants(now_us, wall_ms, len(self.regions), self._reissue_us)
+        regions = self.regions
+        deaf = [region for region in regions if not self.live(region, now_us)]
+        granted = self._escrow.grants(now_us, wall_ms, len(regions), self._reissue_us, deaf)
         records: list[Record] = []
         for one in granted:
             self._n += 1
@@ -582,8 +584,11 @@ class LeaderSide(LeaderState):
         self._ledger.book_gone(region)
         self._links.pop(region, None)
         self._welcomes.pop(region, None)
-        for by_region in self._wants.values():
-            by_region.pop(region, None)
+        for key in [key for key, by_region in self._wants.items() if region in by_region]:
+            del self._wants[key][region]
+            if not self._wants[key]:
+                del self._wants[key]
+        self._escrow.forget_region(region)
         for key in self._ledger.keys:
             self._waiting.pop((key, region), None)
             self._changed.add(key)

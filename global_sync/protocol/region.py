@@ -58,6 +58,7 @@ class RegionSide(RegionLog):
         named = frozenset(points)
         self._listing = Listing(start, named, nodes_base_version)
         self._points = {name: self._points.get(name) or self._new_point() for name in sorted(named)}
+        self.escrow.keep_points(named)
         self._settle()
 
     def _new_point(self) -> Point:

@@ -35,7 +35,12 @@ def rules_of(scenario: Scenario) -> dict[str, object]:
     rule: dict[str, object] = {"id": "all", "match": {}, "key": ["client_key"], "scope": "global"}
     if scenario.window_s:
         limit = scenario.per_second * scenario.window_s
-        rule |= {"algorithm": "fixed_window", "limit": limit, "window": scenario.window_s}
+        rule |= {
+            "algorithm": "fixed_window",
+            "limit": limit,
+            "window": scenario.window_s,
+            "distribution": "adaptive",
+        }
     else:
         rule |= {"capacity": scenario.burst, "refill": f"{scenario.per_second}/s"}
     return {"domain": "default", "regions": dict.fromkeys(names, 1), "rules": [rule]}

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 WINDOW_KEYS_MOST = 10_000
-WINDOWS_A_KEY = 2
-"""The newest of each key: about its turn, two are told of."""
+WINDOWS_A_KEY = 4
+"""The newest of each key: about its turn two are told of, and two more where the windows' length was changed."""
 USES_MOST = 2000
 
 

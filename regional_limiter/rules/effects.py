@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regional_limiter.model.rule import Algorithm, Override, Rule, RuleSet, StoredSubjects
+from regional_limiter.model.rule import Algorithm, Override, Rule, RuleSet, Scope, StoredSubjects
 from regional_limiter.rules.describe import describe, limit_in_words
 
 _LEVELS = frozenset({Algorithm.TOKEN_BUCKET, Algorithm.GCRA, Algorithm.LEAKY_BUCKET})
 """The kinds among which a bucket is carried over."""
 _NOT_COMPARED = ("overrides", "in_words")
+_SHARED_OTHERWISE = (
+    "in the window that is running now, up to half of the limit more may pass (a third with three equal regions):"
+    " change its distribution shortly before a window ends"
+)
 _SET_FIELDS = ("regions", "defaults", "subjects")
 
 
@@ -19,7 +23,8 @@ def effects(before: RuleSet | None, after: RuleSet | None) -> dict[str, Any]:
 
     ``rules`` and ``overrides``: one entry for each that is not the same, with ``effect`` appear, change or vanish.
     Of a changed rule ``fields`` has what is held before and after, and ``keeps_counts`` whether what was used stays
-    used; ``why_not`` says why not.  ``set``: what else of the set is not the same.  ``nothing``: all is the same.
+    used; ``why_not`` says why not; ``note`` what else to mind.  ``set``: what else of the set is not the
+    same.  ``nothing``: all is the same.
     """
     rules = _rules(before, after)
     overrides = _overrides(before, after)
@@ -48,7 +53,11 @@ def _rules(before: RuleSet | None, after: RuleSet | None) -> list[dict[str, Any]
                 why_not = why_counts_are_lost(old[name], rule)
                 entry: dict[str, Any] = {"rule": name, "effect": "change", "in_words": limit_in_words(rule)}
                 entry |= {"keeps_counts": why_not is None, "fields": fields}
-                found.append(entry if why_not is None else {**entry, "why_not": why_not})
+                if why_not is not None:
+                    entry["why_not"] = why_not
+                elif _is_shared_otherwise(old[name], rule):
+                    entry["note"] = _SHARED_OTHERWISE
+                found.append(entry)
     for name, rule in old.items():
         if name not in new:
             found.append({"rule": name, "effect": "vanish", "in_words": limit_in_words(rule)})
@@ -75,6 +84,12 @@ def why_counts_are_lost(old: Rule, new: Rule) -> str | None:
     if (old.window_ms, old.calendar) != (new.window_ms, new.calendar):
         return "its windows are others"
     return None
+
+
+def _is_shared_otherwise(old: Rule, new: Rule) -> bool:
+    """A window that regions have begun to use by one way of sharing it goes on by another."""
+    are_global = old.scope is Scope.GLOBAL and new.scope is Scope.GLOBAL
+    return are_global and new.algorithm is Algorithm.FIXED_WINDOW and old.distribution is not new.distribution
 
 
 def _key(rule: Rule) -> str:

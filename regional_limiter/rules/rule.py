@@ -36,6 +36,8 @@ from regional_limiter.rules.fields import (
 from regional_limiter.rules.numbers import ADAPTIVE, NUMBER_FIELDS, Numbers, amount_field, check_split, read_numbers
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
+ADAPTIVE_WINDOW_A_REGION = 4
+"""So many units a region an adaptive window has at least: of fewer the pool has next to nothing to grant."""
 _MEASURED_EXPECTED = "{attribute: size, per: 1024}, which measures it"
 
 
@@ -203,12 +205,14 @@ def _read_scope(
     before = faults.count
     scope = read_choice(faults, below(place, "scope"), fields.get("scope", "region"), Scope, Scope.REGION)
     at = below(place, "distribution")
+    # Windows in escrow are asked for by name: after a reset of a store they are shut longer than static ones.
+    usual = Distribution.STATIC if algorithm is Algorithm.FIXED_WINDOW else Distribution.ADAPTIVE
     distribution = read_choice(
         faults,
         at,
-        fields.get("distribution", "adaptive"),
+        fields.get("distribution", usual.value),
         Distribution,
-        Distribution.ADAPTIVE,
+        usual,
         grammar.DISTRIBUTIONS_NOT_BUILT,
     )
     if faults.count > before:
@@ -222,7 +226,8 @@ def _read_scope(
     if regions == 0:
         faults.add(below(place, "scope"), "a global rule needs the set's regions")
     else:
-        check_for_regions(faults, below(place, amount_field(algorithm)), capacity, regions)
+        in_escrow = is_in_escrow(algorithm, distribution)
+        check_for_regions(faults, below(place, amount_field(algorithm)), capacity, regions, in_escrow=in_escrow)
     return scope, distribution
 
 
@@ -249,11 +254,24 @@ def _read_split(
     return split
 
 
-def check_for_regions(faults: Faults, place: str, capacity: int, regions: int | None) -> None:
+def is_in_escrow(algorithm: Algorithm, distribution: Distribution) -> bool:
+    """Of a global rule: whether its windows are granted in chunks, on top of a static part."""
+    return algorithm is Algorithm.FIXED_WINDOW and distribution is Distribution.ADAPTIVE
+
+
+def check_for_regions(faults: Faults, place: str, capacity: int, regions: int | None, *, in_escrow: bool) -> None:
     """A global limit must leave each region something (``regions`` None: their number is not known)."""
-    if regions is not None and 0 < capacity < regions:
+    if regions is None:
+        return
+    if 0 < capacity < regions:
         faults.add(
             place,
             f"{capacity} over {regions} regions leaves some with none:"
             f" at least {regions}, or scope: region (distribution: home is {NOT_BUILT})",
+        )
+    elif in_escrow and 0 < capacity < ADAPTIVE_WINDOW_A_REGION * regions:
+        faults.add(
+            place,
+            f"an adaptive window of {capacity} over {regions} regions has too little to move, and all of it may be"
+            f" shut after a reset: at least {ADAPTIVE_WINDOW_A_REGION * regions}, or distribution: static",
         )

@@ -43,6 +43,8 @@ def show_effect(effect: Mapping[str, Any]) -> None:
             typer.echo("    what was used stays used")
         elif "why_not" in rule:
             typer.echo(f"    begins anew, with nothing used: {rule['why_not']}")
+        if "note" in rule:
+            typer.echo(f"    {rule['note']}")
     for one in effect["overrides"]:
         key = ", ".join(f"{name}={value}" for name, value in one["key"].items())
         typer.echo(f"{_SIGNS[one['effect']]} override of {one['rule']} for {key or 'all'}: {one['in_words']}")

@@ -876,8 +876,8 @@ class vouch_any_version(PointWindows):
 
 @escrow_leader
 class grants_said_once(EscrowLeader):
-    def grants(self, now_us: int, wall_ms: int, regions: int, reissue_us: int) -> list[Grant]:
-        return super().grants(now_us, wall_ms, regions, 10**15)
+    def grants(self, now_us: int, wall_ms: int, regions: int, reissue_us: int, deaf: Any = ()) -> list[Grant]:
+        return super().grants(now_us, wall_ms, regions, 10**15, deaf)
 
 
 # ---- T1 is a rule of whoever calls the leader: the schedule itself breaks it

@@ -20,7 +20,7 @@ WINDOW_S = 3
 
 def world_of_windows(seed: int = 1) -> World:
     rule = {"id": "all", "match": {}, "key": ["client_key"], "algorithm": "fixed_window"}
-    numbers = {"limit": LIMIT, "window": f"{WINDOW_S}s", "scope": "global"}
+    numbers = {"limit": LIMIT, "window": f"{WINDOW_S}s", "scope": "global", "distribution": "adaptive"}
     rules = {"domain": "default", "regions": dict.fromkeys(REGIONS, 1), "rules": [rule | numbers]}
     world = World(REGIONS, rules, seed=seed, times=TIMES)
     world.settle()

@@ -13,6 +13,7 @@ from global_sync import codec
 from global_sync.agent import Agent, PointState, monotonic_us
 from global_sync.changes import PUT_SET, Proposal, decode_history, encode_proposal
 from global_sync.leader import Leader
+from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.messages import Mark, Snapshot
 from global_sync.protocol.points import Rest
 from global_sync.transport.base import HISTORY, LOG, PROPOSALS, RULES
@@ -311,3 +312,18 @@ async def test_a_write_that_has_to_rest_is_handed_back_after_the_longest_life_of
     assert order == ["reply"]
     act(*more)
     assert order == ["reply", rest]
+
+
+def test_a_leader_whose_wall_clock_steps_forward_grants_no_windows_for_minutes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_ms, ahead_ms = 0, 0
+    leader = Leader(
+        MemoryHub().transport("leader"), TIMES, 0, now_us=lambda: 1000 * now_ms, wall_ms=lambda: now_ms + ahead_ms
+    )
+    granted: list[int] = []
+    monkeypatch.setattr(LeaderSide, "grant_windows", lambda side, now_us, wall_ms: granted.append(wall_ms) or [])
+    for now_ms in range(0, 420_000, 60_000):
+        ahead_ms = 86_400_000 if now_ms >= 60_000 else 0
+        leader._grant_windows()
+    assert granted == [0, 86_400_000 + 360_000]

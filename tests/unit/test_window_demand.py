@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from global_sync.allocation import window_demand
 from global_sync.allocation.window_demand import WindowDemand
 from regional_limiter.model.escrow import WindowUse
@@ -66,8 +68,9 @@ def test_windows_that_are_over_go_and_limits_without_a_unit_to_move_are_left_alo
     assert demand.asks(0, nothing_held) == {}
 
 
-def test_the_table_is_bounded() -> None:
+def test_of_too_many_windows_those_told_of_last_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_demand, "KEYS_MOST", 3)
     demand = WindowDemand()
-    for number in range(window_demand.KEYS_MOST + 5):
-        demand.take(WindowUse(str(number), 0, END_MS, 1, 1, 1, 0, 10, 2), 0, 0)
-    assert len(demand) == window_demand.KEYS_MOST
+    for name in ("a", "b", "c", "a", "d"):
+        demand.take(WindowUse(name, 0, END_MS, 1, 1, 1, 0, 10, 2), 0, 0)
+    assert set(demand.asks(0, nothing_held)) == {"a", "c", "d"}

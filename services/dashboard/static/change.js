@@ -61,6 +61,7 @@ export function Effect({ effect }) {
   return html`<ul class="effects">
     ${effect.rules.map((one) => html`<li key=${one.rule}><${EffectHead} one=${one} name=${one.rule} />
       ${one.keeps_counts === false && html`<p class="quiet">What was used is forgotten${one.why_not ? `: ${one.why_not}` : ''}.</p>`}
+      ${one.note && html`<p class="quiet">Note: ${one.note}.</p>`}
       ${one.fields && html`<${Fields} fields=${one.fields} />`}</li>`)}
     ${(effect.overrides ?? []).map((one) => html`<li><${EffectHead} one=${one} name=${`override of ${one.rule} for ${named(one.key)}`} />
       ${one.until_ms && html`<p class="quiet">until ${new Date(one.until_ms).toLocaleString('en-GB')}</p>`}</li>`)}

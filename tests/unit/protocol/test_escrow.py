@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 from global_sync.protocol import escrow
 from global_sync.protocol.escrow import EscrowLeader, EscrowRegion, WindowLedger
 from global_sync.protocol.messages import Report, WindowAsk, WindowGrant
-from regional_limiter.model.escrow import GrantedWindow, WindowNews
+from regional_limiter.model.escrow import GrantedWindow, PointWindows, WindowNews
 from regional_limiter.model.share import WINDOW_POOL
 
 KEY = "rl:{0}:shop/all:a"
@@ -36,8 +39,10 @@ class Bench:
         self.basis += 1
         self.leader.take(report(region, self.basis, one))
 
-    def grants(self, now_us: int = 0, wall_ms: int = 0, regions: int = 2) -> dict[str, int]:
-        grants = self.leader.grants(now_us, wall_ms, regions, REISSUE_US)
+    def grants(
+        self, now_us: int = 0, wall_ms: int = 0, regions: int = 2, deaf: Collection[str] = ()
+    ) -> dict[str, int]:
+        grants = self.leader.grants(now_us, wall_ms, regions, REISSUE_US, deaf)
         for one in grants:
             self.ledger.book(WindowGrant(1, 1, *one))
         return {one.region: one.total for one in grants}
@@ -67,6 +72,52 @@ def test_one_chunk_at_a_time_until_the_region_has_read_of_it() -> None:
     assert bench.grants(now_us=REISSUE_US + 1) == first
     bench.ask("eu", ask(WINDOW_POOL, first["eu"]))
     assert bench.grants(now_us=REISSUE_US + 2)["eu"] > first["eu"]
+
+
+def test_what_is_not_read_is_said_again_more_and_more_seldom() -> None:
+    bench, said = Bench(), []
+    bench.ask("eu", ask(WINDOW_POOL))
+    for now_us in range(0, 200 * REISSUE_US, REISSUE_US // 2):
+        if granted := bench.grants(now_us=now_us):
+            said.append(now_us)
+            assert granted == {"eu": 1250}
+    pauses = [after - before for before, after in pairwise(said)]
+    assert [2 * pause // REISSUE_US for pause in pauses] == [3, 5, 9, 17, 33, 65, 129, 129]
+    bench.ask("eu", ask(WINDOW_POOL, 1250))
+    assert bench.grants(now_us=200 * REISSUE_US)["eu"] > 1250
+    assert bench.grants(now_us=202 * REISSUE_US) != {}  # of a new chunk it begins anew
+
+
+def test_nothing_is_said_to_a_region_that_is_not_heard_nor_kept_of_one_that_is_gone() -> None:
+    bench = Bench()
+    bench.ask("eu", ask(500))
+    assert bench.grants(deaf=["eu"]) == {}
+    assert bench.grants() == {"eu": 500}
+    bench.leader.forget_region("eu")
+    assert bench.grants(now_us=100 * REISSUE_US) == {}
+
+
+def test_an_ask_of_an_exhausted_pool_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(escrow, "ASKS_MOST", 1)
+    bench = Bench()
+    bench.ask("eu", ask(WINDOW_POOL, least=WINDOW_POOL))
+    assert bench.grants() == {"eu": WINDOW_POOL}
+    bench.ask("eu", ask(WINDOW_POOL, held=WINDOW_POOL))
+    assert bench.grants() == {}
+    bench.ask("us", ask(500))
+    assert bench.grants() == {}
+    bench.ask("ap", ask(500, window=6, end_ms=200))
+    assert bench.grants() == {"ap": 500}
+
+
+def test_who_wants_no_more_is_not_told_again_until_it_does() -> None:
+    bench = Bench()
+    bench.ask("eu", ask(500))
+    assert bench.grants() == {"eu": 500}  # lost
+    bench.ask("eu", ask(0))
+    assert bench.grants(now_us=100 * REISSUE_US) == {}
+    bench.ask("eu", ask(600))
+    assert bench.grants(now_us=100 * REISSUE_US) == {"eu": 500}
 
 
 def test_who_has_least_comes_first_and_a_small_need_gets_no_more() -> None:
@@ -185,16 +236,46 @@ def test_what_is_read_goes_into_the_next_report_and_stays_until_its_receipt() ->
     region.on_receipt(region.asks_to_say(10))
     assert region.asks_to_say(10) == {}
     region.say_all_again()
-    assert region.asks_to_say(10) == {KEY: ask(700, held=700)}
+    assert region.asks_to_say(10) == {}  # it has what it wanted
+    region.ask(KEY, ask(900, held=700))
+    region.on_receipt(region.asks_to_say(10))
+    assert region.asks_to_say(10) == {}
+    region.say_all_again()
+    assert region.asks_to_say(10) == {KEY: ask(900, held=700)}
     region.forget_ended(100)
     assert region.asks_to_say(10) == {}
 
 
-def test_the_newest_two_windows_are_kept_and_none_that_is_long_over() -> None:
+def test_who_has_what_it_wanted_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(escrow, "WINDOW_KEYS_MOST", 1)
     region = EscrowRegion("eu")
-    for window in (5, 6, 7):
+    assert region.ask(KEY, ask(700))
+    assert not region.ask("another", ask(700))
+    assert region.take(WindowGrant(1, 1, KEY, "eu", 5, 100, 700))
+    region.on_receipt(region.asks_to_say(10))
+    assert region.ask("another", ask(700))
+
+
+def test_of_points_that_are_no_more_nothing_is_kept_and_one_that_comes_back_is_told_all() -> None:
+    region = EscrowRegion("eu")
+    region.take(WindowGrant(1, 1, KEY, "eu", 5, 100, 700))
+    for point in ("p", "q"):
+        region.confirm(point, "first")
+        region.was_told(point, "first", region.to_tell(point, 3, {"shop": 0}))
+    region.keep_points(frozenset({"q"}))
+    assert region.to_tell("q", 3, {"shop": 0}) == WindowNews("first", [])
+    assert region.to_tell("p", 3, {"shop": 0}) == WindowNews("", [], 3, {"shop": 0})
+    region.confirm("p", "first")
+    assert region.to_tell("p", 3, {"shop": 0}).granted == [GrantedWindow(KEY, 5, 100, 700, 700)]
+
+
+def test_the_newest_four_windows_are_kept_and_none_that_is_long_over() -> None:
+    region, point = EscrowRegion("eu"), PointWindows()
+    for window in (3, 4, 5, 6, 7):
         region.take(WindowGrant(1, window, KEY, "eu", window, 100 * window, 700))
-    assert [region.held(KEY, window) for window in (5, 6, 7)] == [0, 700, 700]
+        point.grant(0, [GrantedWindow(KEY, window, 100 * window, 700, 0)])
+    assert [region.held(KEY, window) for window in (3, 4, 5, 6, 7)] == [0, 700, 700, 700, 700]
+    assert [point.granted(KEY, window)[0] for window in (3, 4, 5, 6, 7)] == [0, 700, 700, 700, 700]
     region.forget_ended(600 + escrow.KEPT_AFTER_END_MS)
     region.take(WindowGrant(1, 6, KEY, "eu", 6, 600, 700))
     assert [region.held(KEY, window) for window in (6, 7)] == [0, 700]

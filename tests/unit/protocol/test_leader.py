@@ -18,6 +18,8 @@ from global_sync.protocol.messages import (
     Seq,
     Want,
     Welcome,
+    WindowAsk,
+    WindowGrant,
 )
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import ProtocolTimes
@@ -333,3 +335,36 @@ def test_after_a_takeover_no_cut_is_taken_for_one_on_top_of_what_was_lowered() -
     bench.put([bench.side.take_over(bench.now, "again")])
     bench.report("eu", 1, {KEY: (first, 500)})
     assert bench.side.lease_max(KEY, "eu", bench.now) == 2000
+
+
+# ---- windows, and regions that are not heard
+
+
+def asked(bench: Bench, region: str) -> list[Record]:
+    """A region asks for some of a window and wants some of a bucket."""
+    bench.basis += 1
+    report = Report(
+        region, region, 1, bench.basis, (bench.side.epoch, bench.now), 3, {},
+        wants={KEY: Want(700, 900)}, asks={KEY: WindowAsk(5, 10**9, 0, 500, 1)},
+    )  # fmt: skip
+    bench.put(bench.side.on_report(bench.now, report))
+    return bench.side.grant_windows(bench.now, 0)
+
+
+def test_no_window_is_granted_again_to_a_region_whose_session_is_over() -> None:
+    bench = Bench().open()
+    assert [record.region for record in asked(bench, "eu") if isinstance(record, WindowGrant)] == ["eu"]
+    bench.now += 2 * SECOND
+    assert len(bench.side.grant_windows(bench.now, 0)) == 1  # it has not been read
+    bench.now += 2 * TIMES.session_counted_us
+    assert bench.side.grant_windows(bench.now, 0) == []
+
+
+def test_nothing_is_kept_of_what_a_destroyed_region_wanted() -> None:
+    bench = Bench().open()
+    asked(bench, "eu")
+    assert list(bench.side.wanted_keys()) == [KEY]
+    bench.now += 10 * TIMES.session_counted_us
+    assert len(bench.put(bench.side.gone(bench.now, "eu"))) == 1
+    assert list(bench.side.wanted_keys()) == []
+    assert bench.side._escrow._asked == {}

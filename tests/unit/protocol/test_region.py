@@ -7,6 +7,7 @@ from global_sync.protocol.points import Rest
 from global_sync.protocol.region import RegionSide
 from global_sync.protocol.region_state import MARKS_KEPT
 from regional_limiter.model.enforcement import BASE, Enforcement
+from regional_limiter.model.escrow import WindowNews
 from regional_limiter.model.share import ProtocolTimes
 
 TIMES = ProtocolTimes()
@@ -93,6 +94,16 @@ def test_a_point_that_no_listing_names_is_not_written() -> None:
     assert bench.side.prepare_write("elsewhere", "x") is None
     bench.side.on_listing(bench.side.listing_started(), ["elsewhere"], 3)
     assert bench.side.prepare_write(POINT, "x") is None
+
+
+def test_of_a_point_that_no_listing_names_nothing_is_known_of_windows() -> None:
+    bench = Bench().in_session()
+    windows = bench.side.escrow
+    windows.confirm(POINT, "instance")
+    windows.was_told(POINT, "instance", windows.to_tell(POINT, 3, {}))
+    assert windows.to_tell(POINT, 3, {}) == WindowNews("instance", [])
+    bench.side.on_listing(bench.side.listing_started(), ["elsewhere"], 3)
+    assert windows.to_tell(POINT, 3, {}) == WindowNews("", [], 3, {})
 
 
 def test_a_write_carries_at_most_its_limit_and_vouches_only_at_the_end() -> None:

@@ -50,6 +50,22 @@ def test_which_changes_keep_the_counts(before: Any, after: Any, why_not: str | N
     assert (why_not or "") in effect.get("why_not", "")
 
 
+@pytest.mark.parametrize(
+    ("after", "is_noted"),
+    [
+        ({"distribution": "adaptive"}, True),
+        ({"limit": 20}, False),
+        ({"distribution": "adaptive", "window": "61s"}, False),  # begins anew: others are counted
+    ],
+)
+def test_another_way_of_sharing_a_running_window_is_warned_of(after: dict[str, Any], is_noted: bool) -> None:
+    rule = window(limit=9, scope="global")
+    one, other = (parse_document({"regions": ["a", "b"], "rules": [{**rule, **fields}]}) for fields in ({}, after))
+    for before, then in ((one, other), (other, one)):
+        (effect,) = effects(before, then)["rules"]
+        assert ("before a window ends" in effect.get("note", "")) is is_noted
+
+
 def test_a_new_domain_says_only_what_it_has() -> None:
     found = effects(None, parse_document({"regions": ["a"], "rules": [bucket()]}))
     assert (found["appear"], list(found["set"])) == (1, ["regions"])

@@ -491,8 +491,12 @@ def test_what_follows_demand_is_a_bucket_or_a_fixed_window_and_the_rest_says_sta
     of_set = {"regions": ["a", "b"]}
     assert the_rule(kind(algorithm, scope="global", distribution="static"), **of_set).capacity == 5
     buckets = (Algorithm.TOKEN_BUCKET, Algorithm.GCRA, Algorithm.LEAKY_BUCKET)
-    if algorithm in (*buckets, Algorithm.FIXED_WINDOW):
+    if algorithm in buckets:
         assert the_rule(kind(algorithm, scope="global"), **of_set).distribution is Distribution.ADAPTIVE
+    elif algorithm is Algorithm.FIXED_WINDOW:
+        assert the_rule(kind(algorithm, scope="global"), **of_set).distribution is Distribution.STATIC
+        asked = window(limit=8, scope="global", distribution="adaptive")
+        assert the_rule(asked, **of_set).distribution is Distribution.ADAPTIVE
     else:
         fault = rule_faults(kind(algorithm, scope="global"), **of_set)["distribution"]
         assert "say distribution: static" in fault
@@ -508,6 +512,18 @@ def test_a_global_limit_below_the_number_of_regions_is_refused(distribution: str
     faults = rule_faults(bucket(capacity=2, scope="global", distribution=distribution), regions=regions)
     assert "at least 3" in faults["capacity"]
     assert the_rule(bucket(capacity=3, scope="global", distribution=distribution), regions=regions).capacity == 3
+
+
+def test_an_adaptive_window_that_has_next_to_nothing_to_grant_is_refused() -> None:
+    regions = ["a", "b", "c"]
+    small = rule_faults(window(limit=11, scope="global", distribution="adaptive"), regions=regions)
+    assert "at least 12, or distribution: static" in small["limit"]
+    assert the_rule(window(limit=11, scope="global"), regions=regions).capacity == 11
+    enough = window(limit=12, scope="global", distribution="adaptive")
+    for limit in (0, 12):
+        assert the_rule({**enough, "limit": limit}, regions=regions).capacity == limit
+    lowered = rule_faults({**enough, "canary": {"percent": 5, "limit": 9}}, regions=regions)
+    assert "at least 12, or distribution: static" in lowered["canary.limit"]
 
 
 def test_distribution_means_nothing_in_a_region() -> None:
