@@ -37,10 +37,10 @@ class Together(NamedTuple):
 class _Priced:
     """A step that only counts, at the cost of the check that met it."""
 
-    __slots__ = ("_cost", "name", "step")
+    __slots__ = ("_cost", "key", "name", "step")
 
     def __init__(self, step: Step, cost: int) -> None:
-        self.step, self.name, self._cost = step, step.name, cost
+        self.step, self.name, self.key, self._cost = step, step.name, step.key, cost
 
     def cost_of(self, _cost: int) -> int:
         return self.step.cost_of(self._cost)

@@ -20,7 +20,7 @@ from global_sync.transport.kafka import KafkaOptions
 from tests.contract.kafka_broker import CLUSTER, java
 
 COUNT, MIN_INSYNC = 3, 2
-PORTS, CONTROLLERS = range(12900, 12903), range(12910, 12913)
+PORTS, CONTROLLERS = range(12930, 12933), range(12940, 12943)
 UP_WITHIN_S = 240.0
 SESSION_MS = 4000
 """A broker that says nothing for so long leads nothing any more (Kafka's default is 9 s)."""

@@ -49,6 +49,7 @@ def test_shares_of_all_regions_are_shown_as_numbers_and_as_a_chart(browser: Brow
 
 PAINTED = """wanted => {
     const canvas = document.querySelector('.rule canvas');
+    if (canvas === null) return false;  // drawn anew just now
     const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
     const colours = new Set();
     for (let at = 0; at < data.length; at += 4)
