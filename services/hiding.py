@@ -21,7 +21,8 @@ _SECRET_NAMES: Final = re.compile(
     r"(?:.*_)?(?:token|password|passwd|secret|authorization|cookie|api_key)", re.IGNORECASE
 )
 _KEY_NAMES: Final = frozenset(("key", "keys", "client_key"))
-_BUCKET_KEY: Final = re.compile(r"(rl:\{[^}\s]*\}:[^\s:'\"]+:)([^\s'\",)\]]+)")
+_BUCKET_KEY: Final = re.compile(r"(rl:\{[^}\s]*\}:[^\s:'\"]+:)([^\s'\",)\]]+(?:,[^\s'\",)\]]+)*)")
+"""An identity of several parts is joined with commas; one with a blank after it ends the key."""
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}")
 _USER_INFO: Final = re.compile(r"://[^/\s@]*@")
 
@@ -44,7 +45,7 @@ class Hiding:
         return said
 
     def _field(self, name: str, value: Any) -> Any:
-        if _SECRET_NAMES.fullmatch(name):
+        if _SECRET_NAMES.fullmatch(name.replace("-", "_")):
             return STARS
         if name in _KEY_NAMES and not self._tells_keys:
             values = value if isinstance(value, list | tuple | set | frozenset) else [value]

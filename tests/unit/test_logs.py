@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -209,6 +210,24 @@ def test_keys_are_hashed_and_secrets_are_stars(capsys: pytest.CaptureFixture[str
     assert (first["lease_tokens_lost"], first["nested"]["place"]) == (3, "shop/orders")
     assert first["url"] == "redis://***@10.0.0.1:6379/0"
     assert f"rl:{{q1w2}}:shop/orders:{hiding.hidden('user:42')}" in second["exception"]
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        ("rl:{q1}:d/r:acme,10.0.0.1", "rl:{q1}:d/r:<acme,10.0.0.1>"),
+        ("rl:{q1}:d/r:acme,10.0.0.1,x, by redis", "rl:{q1}:d/r:<acme,10.0.0.1,x>, by redis"),
+        ("['rl:{q1}:d/r:a,b', 'rl:{q1}:d/r:c']", "['rl:{q1}:d/r:<a,b>', 'rl:{q1}:d/r:<c>']"),
+    ],
+)
+def test_of_a_key_of_several_parts_none_is_in_clear(said: str, written: str) -> None:
+    hiding = Hiding(b"a deployment's secret")
+    assert hiding.text(said) == re.sub("<(.*?)>", lambda found: hiding.hidden(found[1]), written)
+
+
+@pytest.mark.parametrize("name", ["api-key", "proxy-authorization", "X-Api-Key", "set-cookie"])
+def test_secrets_are_known_by_the_names_of_headers(name: str) -> None:
+    assert Hiding(b"x").line({"headers": {name: "abcdefgh"}}) == {"headers": {name: "***"}}
 
 
 def test_keys_are_told_where_a_setting_says_so_and_secrets_are_not(capsys: pytest.CaptureFixture[str]) -> None:
