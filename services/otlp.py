@@ -127,10 +127,12 @@ class OtlpPush:
         exposition, collector = self._exposition, self._collector
         assert exposition is not None
         assert collector is not None
-        exposition.look()
         spans = self._tracer.take() if self._tracer is not None else []
-
-        problem = await self._in_turn(loop, lambda: collector.send(exposition, spans))
+        try:
+            exposition.look()
+            problem = await self._in_turn(loop, lambda: collector.send(exposition, spans))
+        except Exception as error:  # whatever it was: the next turn tries again
+            problem = repr(error)
         if problem:
             self.failed += 1
             if self._tracer is not None:

@@ -132,6 +132,23 @@ async def test_a_collector_that_refuses_is_said_once_and_so_is_that_it_is_back()
     assert said == ["the collector takes no telemetry", "the collector takes telemetry again"]
 
 
+async def test_whatever_fails_in_a_turn_the_next_one_sends() -> None:
+    exposition, turns = exposition_of(), []
+
+    def look() -> None:
+        turns.append(1)
+        if len(turns) == 1:
+            raise ValueError("not readable")
+
+    exposition.look = look  # type: ignore[method-assign]
+    with collecting() as collector, capture_logs() as said:
+        async with sending(
+            TelemetrySettings(endpoint=collector.endpoint, interval_s=0.1), lambda: given(exposition)
+        ):
+            await arrived(collector, lambda seen: "ratelimit.checks" in seen.metrics, "metrics")
+    assert [line["problem"] for line in said if "problem" in line] == ["ValueError('not readable')"]
+
+
 async def test_nobody_waits_for_a_collector_that_is_not_there() -> None:
     """The port is bound and nobody takes the connection: a try lasts as long as it may."""
     import socket
