@@ -26,6 +26,8 @@ SETTLING_MS = 120_000
 SOURCES_MOST = 2_000
 NAMES_A_SOURCE_MOST = 20_000
 REGIONS_MOST = 100
+NODE, AGENT = " node ", " agent "
+"""Between the region and the name of a source."""
 
 Totals = dict[str, list[int]]
 """By rule or key: allowed and denied cost, and when they were last told."""
@@ -93,11 +95,12 @@ class UsageGrowth:
 
     def _rules(self, region: str, usage: Mapping[str, Any], now_ms: int) -> dict[str, tuple[int, int]]:
         grown: dict[str, tuple[int, int]] = {}
-        for source, rows in (usage.get("counted") or {}).items():
+        for node, rows in (usage.get("counted") or {}).items():
+            source, was_before = self._source(f"{region}{NODE}{node}")
             for name, values in rows.items():
                 if not is_own_row(name):
                     continue
-                more = self._grow(f"{region} node {source}", name, values, now_ms, is_key=False)
+                more = self._grow(source, name, values, now_ms, was_before=was_before)
                 known = grown.get(name, (0, 0))
                 grown[name] = known[0] + more[0], known[1] + more[1]
         return grown
@@ -109,40 +112,48 @@ class UsageGrowth:
         phase = _phase(usage)
         sums: dict[str, tuple[int, ...]] = {}
         kept: list[tuple[str, str, tuple[int, int], tuple[int, ...]]] = []
-        source = f"{region} agent {usage['agent']}"
+        source, _ = self._source(f"{region}{AGENT}{usage['agent']}")
         for key, entry in usage["keys"].items():
             domain, rule_id = rule_of(key)
             rule = f"{domain}/{rule_id}"
             share = _share(entry["share"], int(usage["bases"].get(domain, 0)), phase)
-            grown = self._grow(source, key, entry["totals"], now_ms, is_key=True)
+            # An agent's totals of a key begin with what its nodes had: of a new one, only what comes after is
+            # growth.
+            grown = self._grow(source, key, entry["totals"], now_ms, was_before=True)
             known = sums.get(rule, (0, 0, 0, 0))
             sums[rule] = tuple(a + b for a, b in zip(known, share, strict=True))
             if self._watch.note(rule, key, sum(grown), now_ms):
                 kept.append((key, rule, grown, share))
         return sums, kept
 
-    def _grow(self, source: str, name: str, values: Any, now_ms: int, *, is_key: bool) -> tuple[int, int]:
+    def _source(self, name: str) -> tuple[Totals, bool]:
+        """Its totals; and whether it may have been there before: others have been let go of for want of room."""
+        totals = self._sources.pop(name, None)
+        was_before = totals is None and len(self._sources) >= SOURCES_MOST
+        if was_before:
+            del self._sources[next(iter(self._sources))]
+        self._sources[name] = totals = {} if totals is None else totals  # the last heard stands last
+        return totals, was_before
+
+    def _grow(self, totals: Totals, name: str, values: Any, now_ms: int, *, was_before: bool) -> tuple[int, int]:
+        """``was_before``: of a name that is not known, only what comes after is growth."""
         told = int(values[2]), int(values[3])
-        totals = self._sources.get(source)
-        if totals is None:
-            if len(self._sources) >= SOURCES_MOST:
-                del self._sources[next(iter(self._sources))]
-            totals = self._sources[source] = {}
         known = totals.pop(name, None)
         if known is None:
             if len(totals) >= NAMES_A_SOURCE_MOST:
                 del totals[next(iter(totals))]
-            # An agent's totals of a key begin with what its nodes had: of a new one, only what comes after is
-            # growth.
             settling = self._settled_ms is not None and now_ms < self._settled_ms
-            known = [*told, now_ms] if settling or is_key else [0, 0, now_ms]
+            known = [*told, now_ms] if settling or was_before else [0, 0, now_ms]
         totals[name] = [max(known[0], told[0]), max(known[1], told[1]), now_ms]  # the last told stands last
         return max(0, told[0] - known[0]), max(0, told[1] - known[1])
 
-    def forget(self, now_ms: int, after_ms: int) -> None:
-        """Sources that nobody has told of for so long."""
+    def forget(self, now_ms: int, after_ms: int, over_after_ms: int) -> None:
+        """Sources of a region that was not heard for ``after_ms``, and those that a region which is heard has not
+        told of for ``over_after_ms``: these are over, while a region that is cut off comes back with its own."""
         for source, totals in list(self._sources.items()):
-            if now_ms - max((one[2] for one in totals.values()), default=0) > after_ms:
+            told_ms = max((one[2] for one in totals.values()), default=0)
+            heard_ms = self._heard_ms.get(source.split(" ")[0], 0)
+            if now_ms - told_ms > after_ms or heard_ms - told_ms > over_after_ms:
                 del self._sources[source]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from services.dashboard.past.cells import (
     empty_cell,
 )
 from services.dashboard.past.convergence import Convergence
-from services.dashboard.past.file import PastFile
+from services.dashboard.past.file import AnswerTookTooLong, PastFile
 from services.dashboard.past.growth import UsageGrowth
 from services.dashboard.past.incidents import Incident, Noticing, gap_incident, incident_of
 from services.dashboard.past.rollups import BYTES_MOST, Rollups
@@ -60,14 +60,18 @@ UNWRITTEN_STEPS_MOST = 50_000
 UNWRITTEN_INCIDENTS_MOST = 2_000
 PENDING_MOST = 200_000
 FORGOTTEN_AFTER_MS = 7 * 86_400_000
+OVER_AFTER_MS = 6 * 3_600_000
+"""No region tells of a node any more that it has not told of for so long."""
 READ_LATELY_MS = 3_000
 
 _USAGE_STATE, _LOG_PLACE = "usage", "log"
+_FILE_ERRORS = (sqlite3.Error, AnswerTookTooLong)
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    cells: list[Placed]
+    cells: Iterator[Placed]
+    """What is still in it has not been added."""
     steps: list[Step]
     incidents: list[Incident]
     meta: dict[str, bytes]
@@ -114,13 +118,7 @@ class Recorder:
 
     async def run(self) -> None:
         """Until cancelled; what has been read by then is written."""
-        await asyncio.to_thread(self._restore)
-        starts: dict[str, StartAt] = {
-            USAGE: await self._usage_start(),
-            LOG: await self._log_start(),
-            HISTORY: HISTORY_BEFORE_END,
-            REPORTS: "latest",
-        }
+        starts = await self._starts()
         handlers = {
             USAGE: self._take_usage,
             LOG: self._take_log,
@@ -142,17 +140,45 @@ class Recorder:
         turn = 0
         while True:
             await asyncio.sleep(ADD_EVERY_S)
-            self._notice()
             turn += 1
-            if turn % WRITE_EVERY:
-                await asyncio.to_thread(self.rollups.add, self._taken(), self._now_ms())
-            else:
-                await self._write_down(sweep=turn % SWEEP_EVERY == 0)
-            if turn % NAMES_SWEPT_EVERY == 0:
-                self.growth.forget(self._now_ms(), FORGOTTEN_AFTER_MS)
-                await asyncio.to_thread(self._forget_names)
+            try:
+                await self._turn(turn)
+            except Exception as error:  # whatever it was: recording goes on
+                self._fails(error)
+
+    async def _turn(self, turn: int) -> None:
+        self._notice()
+        if turn % WRITE_EVERY:
+            await self._add(self._taken())
+        else:
+            await self._write_down(sweep=turn % SWEEP_EVERY == 0)
+        if turn % NAMES_SWEPT_EVERY == 0:
+            self.growth.forget(self._now_ms(), FORGOTTEN_AFTER_MS, OVER_AFTER_MS)
+            await asyncio.to_thread(self._forget_names)
+
+    def _fails(self, error: Exception) -> None:
+        if self.problem is None:
+            log.error("history not kept, tried again", error=repr(error))
+        self.problem = str(error) or repr(error)
 
     # ---- where reading begins
+
+    async def _starts(self) -> dict[str, StartAt]:
+        while True:
+            try:
+                await asyncio.to_thread(self._restore)
+                starts: dict[str, StartAt] = {
+                    USAGE: await self._usage_start(),
+                    LOG: await self._log_start(),
+                    HISTORY: HISTORY_BEFORE_END,
+                    REPORTS: "latest",
+                }
+            except _FILE_ERRORS as error:
+                self._fails(error)
+                await asyncio.sleep(ADD_EVERY_S)
+            else:
+                self.problem = None
+                return starts
 
     def _restore(self) -> None:
         meta = dict(self.file.ask("select name, value from meta"))
@@ -266,12 +292,24 @@ class Recorder:
         else:
             self.left_out += 1
 
-    def _taken(self) -> list[Placed]:
+    def _taken(self) -> Iterator[Placed]:
         pending, self._pending = self._pending, {}
-        return [
+        return (
             Placed(name, rule, region, at_ms, cell, by_minute)
             for (name, rule, region, at_ms, by_minute), cell in pending.items()
-        ]
+        )
+
+    async def _add(self, cells: Iterator[Placed]) -> None:
+        """What cannot be added waits again, but for the one cell at which it failed: that may have been added."""
+        try:
+            await asyncio.to_thread(self.rollups.add, cells, self._now_ms())
+        except _FILE_ERRORS:
+            self._hold_again(cells)
+            raise
+
+    def _hold_again(self, cells: Iterator[Placed]) -> None:
+        for one in cells:
+            self._hold(one)
 
     def _keep(self, steps: Sequence[Step]) -> None:
         self._unwritten_steps += steps
@@ -309,15 +347,16 @@ class Recorder:
     async def _write_down(self, *, sweep: bool) -> None:
         batch = self._batch()
         if not await asyncio.to_thread(self._write, batch, sweep):
-            # The cells wait in the rollups; these wait here.
+            # The cells wait in the rollups; those that were not added to them, and these, wait here.
+            self._hold_again(batch.cells)
             self._unwritten_steps = [*batch.steps, *self._unwritten_steps][-UNWRITTEN_STEPS_MOST:]
             self._unwritten_incidents = [*batch.incidents, *self._unwritten_incidents][-UNWRITTEN_INCIDENTS_MOST:]
 
     def _write(self, batch: _Batch, sweep: bool) -> bool:
         """In a thread."""
         now_ms = self._now_ms()
-        self.rollups.add(batch.cells, now_ms)
         try:
+            self.rollups.add(batch.cells, now_ms)
             with self.file.writing() as base:
                 chunks = self.rollups.write(base, now_ms)
                 self.stored_steps.write(base, batch.steps)
@@ -326,10 +365,8 @@ class Recorder:
                 if sweep:
                     for table in (self.rollups, self.stored_steps, self.stored_incidents):
                         table.sweep(base, now_ms)
-        except sqlite3.Error as error:
-            if self.problem is None:
-                log.error("history not written, it is kept in memory and tried again", error=str(error))
-            self.problem = str(error)
+        except _FILE_ERRORS as error:
+            self._fails(error)
             return False
         self.problem = None
         self.rollups.written(chunks, now_ms)
@@ -338,8 +375,11 @@ class Recorder:
         return True
 
     def _give_back(self) -> None:
-        with self.file.lock:
-            self.file.base.execute("pragma incremental_vacuum(2000)").fetchall()
+        try:
+            with self.file.lock:
+                self.file.base.execute("pragma incremental_vacuum(2000)").fetchall()
+        except sqlite3.Error as error:
+            log.error("room not given back", error=str(error))
 
     def _forget_names(self) -> None:
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from time import monotonic
 
 from services.dashboard.past.asked import Wanted
 from services.dashboard.past.cells import (
@@ -25,7 +26,7 @@ from services.dashboard.past.cells import (
     add_to,
     empty_cell,
 )
-from services.dashboard.past.file import PastFile
+from services.dashboard.past.file import ANSWER_MOST_S, AnswerTookTooLong, PastFile
 
 ROWS_MOST = 40_000
 """Of chunks that are being added to, one for each series, region and step; what is more is left out, and counted.
@@ -113,13 +114,14 @@ class Rollups:
         return places
 
     def written(self, places: Iterable[_Place], now_ms: int) -> None:
-        self._unwritten -= set(places)
-        for place in [place for place in self._held if place not in self._unwritten]:
-            if place[2] + place[0] * PLACES < now_ms - MINUTE_MS:
-                self._rows -= self._held.pop(place).rows
-        if len(self._rules) > NAMES_MOST:
-            names = {name for _, name, _ in self._held}
-            self._rules = {name: rule for name, rule in self._rules.items() if name in names}
+        with self._file.lock:
+            self._unwritten -= set(places)
+            for place in [place for place in self._held if place not in self._unwritten]:
+                if place[2] + place[0] * PLACES < now_ms - MINUTE_MS:
+                    self._rows -= self._held.pop(place).rows
+            if len(self._rules) > NAMES_MOST:
+                names = {name for _, name, _ in self._held}
+                self._rules = {name: rule for name, rule in self._rules.items() if name in names}
 
     def sweep(self, base: sqlite3.Connection, now_ms: int) -> None:
         """What is too old, and of what is more than the disk may hold the oldest."""
@@ -147,22 +149,24 @@ class Rollups:
     def cells(self, name: str, source_ms: int, from_ms: int, until_ms: int) -> Iterator[tuple[str, int, Cell]]:
         """(region, begin of the second or minute, cell) of all within [from, until)."""
         length_ms = source_ms * PLACES
-        chunks: dict[int, Chunk] = {}
         with self._file.lock:
             rows = self._file.ask(
                 "select start_ms, cells from chunks where step_ms = ? and start_ms > ? and start_ms < ?"
                 " and name_id = (select id from names where name = ?)",
                 (source_ms, from_ms - length_ms, until_ms, name),
             )
-            chunks = {start_ms: chunk for start_ms, data in rows if (chunk := _decoded(data)) is not None}
-            for (step_ms, held_name, start_ms), chunk in self._held.items():
-                if step_ms == source_ms and held_name == name and from_ms - length_ms < start_ms < until_ms:
-                    chunks[start_ms] = chunk
-            found = [
-                (region, start_ms + place * source_ms, list(cell))
-                for start_ms, chunk in chunks.items()
-                for region, place, cell in chunk.cells()
-            ]
+            held = {
+                start_ms: [(region, place, list(cell)) for region, place, cell in chunk.cells()]
+                for (step_ms, held_name, start_ms), chunk in self._held.items()
+                if step_ms == source_ms and held_name == name and from_ms - length_ms < start_ms < until_ms
+            }
+        stored = {start_ms: _decoded(data) for start_ms, data in rows if start_ms not in held}
+        read = {start_ms: list(chunk.cells()) for start_ms, chunk in stored.items() if chunk is not None}
+        found = [
+            (region, start_ms + place * source_ms, cell)
+            for start_ms, cells in {**read, **held}.items()
+            for region, place, cell in cells
+        ]
         return ((region, at_ms, cell) for region, at_ms, cell in found if from_ms <= at_ms < until_ms)
 
     def series(self, wanted: Wanted) -> dict[str, dict[int, Cell]]:
@@ -190,7 +194,11 @@ class Rollups:
     def busiest(
         self, rule: str, source_ms: int, from_ms: int, until_ms: int, most: int
     ) -> list[tuple[str, int, int]]:
-        """(key, allowed, denied) of a rule's keys over whole chunks that touch the time, the busiest first."""
+        """(key, allowed, denied) of a rule's keys over whole chunks that touch the time, the busiest first.
+
+        Raises AnswerTookTooLong.
+        """
+        until_s = monotonic() + ANSWER_MOST_S
         length_ms = source_ms * PLACES
         with self._file.lock:
             rows = self._file.ask(
@@ -208,6 +216,8 @@ class Rollups:
             )  # fmt: skip
         totals = []
         for name in names:
+            if monotonic() >= until_s:
+                raise AnswerTookTooLong
             cells = [cell for _, _, cell in self.cells(name, source_ms, from_ms, until_ms)]
             totals.append((name, sum(cell[ALLOWED] for cell in cells), sum(cell[DENIED] for cell in cells)))
         return sorted(totals, key=lambda one: (-one[1] - one[2], one[0]))[:most]

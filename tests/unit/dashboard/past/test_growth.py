@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.dashboard.past import growth as module
 from services.dashboard.past.cells import ALLOWED, BORROWED, DENIED, EVERYTHING, HEARD, KEYS, LENT, Placed, spread
 from services.dashboard.past.growth import GAP_MOST_MS, UsageGrowth
 from tests.unit.dashboard.past.usage import KEY, OTHER, START_MS, usage
@@ -141,3 +142,27 @@ def test_spreading_loses_nothing_and_is_even(total: int, begin_ms: int, length_m
     assert sum(part for _, part in parts) == total
     assert max(part for _, part in parts) - min(part for _, part in parts) <= 1
     assert [at for at, _ in parts] == list(range(parts[0][0], parts[-1][0] + 1, step_ms))
+
+
+def test_of_more_sources_than_there_is_room_for_none_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SOURCES_MOST", 3)
+    growth, counted = UsageGrowth(), 0
+    for turn in range(10):
+        rows = {"stays": {"d/g": (100 + turn, 0)}, f"n{turn}": {"d/g": (0, 0)}}
+        counted += sum(sums(growth.take(usage("eu", rows), turn, START_MS + turn * 1_000), "d/g").values())
+    assert counted == 109
+    again = growth.take(usage("eu", {"n0": {"d/g": (5_000, 0)}}), 10, START_MS + 10_000)
+    assert sums(again, "d/g") == {10: 0}, "it was let go of: what it had counted by then may have been told"
+    more = growth.take(usage("eu", {"n0": {"d/g": (5_004, 0)}}), 11, START_MS + 11_000)
+    assert sums(more, "d/g") == {11: 4}
+
+
+def test_a_node_that_is_over_is_forgotten_and_those_of_a_region_that_is_cut_off_are_not() -> None:
+    growth = UsageGrowth()
+    growth.take(usage("us", {"n1": {"d/g": (7, 0)}}), 0, START_MS)
+    growth.take(usage("eu", {"over": {"d/g": (9, 0)}, "lives": {"d/g": (1, 0)}}), 1, START_MS)
+    growth.take(usage("eu", {"lives": {"d/g": (2, 0)}}), 2, START_MS + 50_000)
+    growth.forget(START_MS + 50_000, after_ms=90_000, over_after_ms=40_000)
+    assert [source for source in growth.state()["sources"] if "node" in source] == ["us node n1", "eu node lives"]
+    growth.forget(START_MS + 90_001, after_ms=90_000, over_after_ms=40_000)
+    assert [source for source in growth.state()["sources"] if "node" in source] == ["eu node lives"]

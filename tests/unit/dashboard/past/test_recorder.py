@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from global_sync.transport.memory import MemoryHub
 from services.clock import wall_ms
 from services.dashboard.app import create_app
 from services.dashboard.past import recorder as module
+from services.dashboard.past.file import AnswerTookTooLong
+from services.dashboard.past.rollups import Rollups
+from services.dashboard.past.stored_steps import StoredSteps
 from services.settings import DashboardSettings
 from tests.unit.control_api.conftest import hub_settings
 from tests.unit.dashboard.past.usage import KEY, usage
@@ -205,6 +209,45 @@ async def test_a_file_that_is_lost_while_it_is_used_is_made_again_with_what_hold
         await dashboard.until(lambda one: total(one) == 9, "/v1/series", **query)
         held = await dashboard.until(lambda one: one["keys"] != [], "/v1/shares/at", time=wall_ms() + 60_000)
         assert held["keys"][0]["regions"]["us-east"]["units"] == 100
+
+
+async def test_an_error_of_the_file_is_told_and_recording_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told()
+    await told.begin()
+    async with Dashboard(told.hub, tmp_path / "past.db") as dashboard:
+        await told.usage("us-east", 5)
+        query = {"domain": "d", "rule": "g", "from": wall_ms() - 60_000}
+        await dashboard.until(lambda one: total(one) == 5, "/v1/series", **query)
+        with monkeypatch.context() as broken:
+            broken.setattr(Rollups, "add", out_of_order)
+            await told.usage("us-east", 9)
+            await dashboard.until(lambda one: one["history"]["problem"] is not None, "/v1/sync")
+        await told.usage("us-east", 10)
+        await dashboard.until(lambda one: total(one) == 10, "/v1/series", **query)
+        await dashboard.until(lambda one: one["history"]["problem"] is None, "/v1/sync")
+
+
+async def test_what_cannot_be_read_at_first_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, tried = Told(), []
+
+    def known(self: StoredSteps) -> dict[tuple[str, str], int]:
+        tried.append(1)
+        if len(tried) == 1:
+            raise AnswerTookTooLong
+        return {}
+
+    monkeypatch.setattr(StoredSteps, "known", known)
+    await told.begin()
+    async with Dashboard(told.hub, tmp_path / "past.db") as dashboard:
+        await told.usage("us-east", 5)
+        query = {"domain": "d", "rule": "g", "from": wall_ms() - 60_000}
+        await dashboard.until(lambda one: total(one) == 5, "/v1/series", **query)
+
+
+def out_of_order(self: Rollups, cells: object, now_ms: int) -> None:
+    raise sqlite3.OperationalError("disk I/O error")
 
 
 async def test_what_the_log_lost_meanwhile_is_said_to_be_missing(tmp_path: Path) -> None:

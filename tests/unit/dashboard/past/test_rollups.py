@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +26,7 @@ from services.dashboard.past.cells import (
     Placed,
     empty_cell,
 )
-from services.dashboard.past.file import PastFile
+from services.dashboard.past.file import ANSWER_MOST_S, AnswerTookTooLong, PastFile
 from services.dashboard.past.rollups import Rollups
 from tests.unit.dashboard.past.usage import KEY, OTHER, START_MS
 
@@ -191,6 +192,44 @@ def test_the_busiest_keys_of_a_rule_come_first(file: PastFile) -> None:
     assert rollups.busiest("d/g", SECOND_MS, BEGIN_MS, BEGIN_MS + 9_000, 5) == [(KEY, 25, 1), (OTHER, 3, 9)]
     assert rollups.busiest("d/g", SECOND_MS, BEGIN_MS, BEGIN_MS + 1_000, 5) == [(OTHER, 3, 9), (KEY, 5, 1)]
     assert rollups.busiest("d/g", SECOND_MS, BEGIN_MS, BEGIN_MS + 9_000, 1) == [(KEY, 25, 1)]
+
+
+def test_a_question_for_the_busiest_ends(file: PastFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    rollups = Rollups(file)
+    rollups.add([placed(BEGIN_MS, 5, name=KEY), placed(BEGIN_MS, 3, name=OTHER)], BEGIN_MS)
+    times = iter([0.0, 1.0, ANSWER_MOST_S])
+    monkeypatch.setattr(module, "monotonic", lambda: next(times))
+    with pytest.raises(AnswerTookTooLong):
+        rollups.busiest("d/g", SECOND_MS, BEGIN_MS, BEGIN_MS + 9_000, 5)
+
+
+class _Lock:
+    """Whether somebody has it."""
+
+    is_held = False
+
+    def __enter__(self) -> None:
+        self.is_held = True
+
+    def __exit__(self, *error: object) -> None:
+        self.is_held = False
+
+
+def test_what_is_held_changes_under_the_lock_alone(file: PastFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    rollups, lock, popped = Rollups(file), _Lock(), []
+
+    class Held(dict[Any, Any]):
+        def pop(self, *given: Any) -> Any:
+            popped.append(lock.is_held)
+            return super().pop(*given)
+
+    rollups.add([placed(BEGIN_MS, 5)], BEGIN_MS)
+    with file.writing() as base:
+        places = rollups.write(base, BEGIN_MS)
+    rollups._held = Held(rollups._held)
+    monkeypatch.setattr(file, "lock", lock)
+    rollups.written(places, BEGIN_MS + 2 * HOUR_MS)
+    assert popped == [True, True]
 
 
 def test_a_chunk_that_cannot_be_read_is_a_gap(file: PastFile) -> None:
