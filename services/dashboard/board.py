@@ -11,6 +11,7 @@ from global_sync.transport.base import LOG, RULES, USAGE, Message, Transport
 from services.accepted_rules import Book
 from services.clock import time_of_day, wall_ms
 from services.dashboard.history import History, Point
+from services.dashboard.nearness import averaged, busiest
 from services.dashboard.rates import UsageRates
 from services.dashboard.rules import RuleShown, rules_shown
 from services.dashboard.told import keys_told, rule_name
@@ -47,6 +48,7 @@ class Board:
         self.rates = UsageRates()
         self.history = History()
         self._busy: dict[str, float] = {}
+        self._asked: dict[str, tuple[str, float]] = {}
         self._rules: list[RuleShown] = []
         self._rules_of: dict[str, int] = {}
         self._points: dict[str, Any] = {}
@@ -80,6 +82,7 @@ class Board:
         self._status = self._status_frame(regions, now_ms)
         busiest = self._busiest(names, now_ms)
         self._points = {rule.name: self._rule_frame(rule, busiest, regions, now_ms) for rule in self._rules}
+        self._average_windows()
         frame: dict[str, Any] = {"status": self._status, "points": self._points}
         if changed:
             frame["rules"] = [rule.frame() for rule in self._rules]
@@ -100,6 +103,7 @@ class Board:
             "points": self._points,
             "rules": [rule.frame() for rule in self._rules],
             "history": past,
+            "asked": {rule: {"key": key, "per_s": round(per_s, 3)} for rule, (key, per_s) in self._asked.items()},
         }
         return _text(frame)
 
@@ -152,6 +156,18 @@ class Board:
         }
 
     # ---- parts of a frame
+
+    def _average_windows(self) -> None:
+        """What the busiest key of each rule of windows asks for, over the window's length: as a tab that was there
+        all the while has it, for one that comes."""
+        asked = {}
+        for rule in self._rules:
+            if rule.window_s is not None and rule.name in self._points:
+                before = self._asked.get(rule.name)
+                now = busiest(self._points[rule.name]["keys"])
+                if now is not None or before is not None:
+                    asked[rule.name] = averaged(before, now, rule.window_s)
+        self._asked = asked
 
     def _ask_silent_ones(self, now_ms: int) -> None:
         """What a region counts while it is cut off from Kafka: its agent may still answer directly."""

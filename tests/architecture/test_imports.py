@@ -89,6 +89,7 @@ PURE_ROOMS = (
     "services/dashboard/rates.py",
     "services/dashboard/history.py",
     "services/dashboard/rules.py",
+    "services/dashboard/nearness.py",
     "services/dashboard/told.py",
     "services/control_api/access.py",
     "services/control_api/documented.py",

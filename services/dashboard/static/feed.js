@@ -73,7 +73,7 @@ export class Feed {
     this.regions = frame.status.regions.map((region) => region.name);
     this.points = frame.points;
     for (const region of frame.status.regions) this.trail(region);
-    if (isHello) this.averagePast(frame.history);
+    if (isHello) this.averagePast(frame);
     else this.average();
     if (!isHello) this.append(frame);
     this.onChange();
@@ -90,11 +90,12 @@ export class Feed {
     }
   }
 
-  averagePast(history) {
+  // Of windows the dashboard tells the average itself: it has seen more of them than a past of some minutes tells.
+  averagePast({ history, asked = {} }) {
     this.asked.clear();
     for (const rule of this.rules) {
       const past = history[rule.name];
-      const average = past?.series ? averagedPast(past.key, past.series, rule) : undefined;
+      const average = rule.window_s ? asked[rule.name] : past?.series ? averagedPast(past.key, past.series, rule) : undefined;
       if (average) this.asked.set(rule.name, average);
     }
   }

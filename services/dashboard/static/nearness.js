@@ -25,11 +25,11 @@ export function averaged(before, now, rule) {
   return { key: now?.key ?? before.key, per_s: per_s + ((now?.per_s ?? 0) - per_s) / seconds, seconds };
 }
 
-// The same from a key's past, whose columns have one entry a second.
+// The same of a rule without windows from a key's past, whose columns have one entry a second.
 export function averagedPast(key, series, rule) {
   const past = series.a.map((allowed, at) => (known(allowed) ? allowed + (series.d[at] ?? 0) : null)).filter(known).slice(-averagedOver(rule));
-  const seconds = rule.window_s ? averagedOver(rule) : past.length;
-  return past.length > 0 ? { key, per_s: past.reduce((sum, one) => sum + one, 0) / seconds, seconds } : undefined;
+  const seconds = past.length;
+  return seconds > 0 ? { key, per_s: past.reduce((sum, one) => sum + one, 0) / seconds, seconds } : undefined;
 }
 
 // Global rules as {rule, near, key, allowed, denied}, the nearest to their limit first, then the busiest. `near`: what

@@ -78,6 +78,25 @@ def key(name: str) -> str:
     return f"rl:{{0}}:d/g:{name}"
 
 
+def test_a_new_tab_is_told_what_was_asked_of_a_window_on_average() -> None:
+    rule = {
+        "id": "g", "match": {}, "algorithm": "fixed_window", "limit": 60_000, "window": "60s", "scope": "global",
+    }  # fmt: skip
+    world = World()
+    world.rules({**DOCUMENT, "rules": [rule]})
+    for second in range(400):
+        world.now_ms = START_MS + second * 1000
+        for region in ("us-east", "eu-west"):
+            world.usage(region, {key("k"): (500 * second, 0)})
+        world.tick()
+    told = json.loads(world.board.hello())["asked"]["d/g"]
+    assert told["key"] == key("k")
+    assert 980 <= told["per_s"] <= 1000, "not what a tab has that begins with nothing"
+    world.rules({**DOCUMENT, "rules": []}, offset=1)
+    world.tick()
+    assert json.loads(world.board.hello())["asked"] == {}
+
+
 def test_rules_are_in_a_frame_only_when_they_have_changed() -> None:
     world = World()
     world.rules()
