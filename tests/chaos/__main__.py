@@ -60,6 +60,7 @@ def line(report: Report, seed: int) -> str:
     verdict, slowest = report.verdict, max(report.recoveries.values(), default=0.0)
     figures = {
         "faults": sum(report.faults.values()),
+        "not_now": report.not_now,
         "checks": verdict.checks,
         "degraded": verdict.degraded,
         "of_stopped_nodes_unanswered": verdict.excused,

@@ -41,16 +41,19 @@ class Faults:
         self._lock = threading.Lock()
         self.excuses: list[Excuse] = []
         self.done: list[tuple[float, float, Fault]] = []
+        self.not_now = 0
         self._full: list[tuple[str, int]] = []
         self._dead: list[tuple[str, float, str]] = []
 
     def strike(self, fault: Fault) -> None:
         """The whole of it: begin, wait, end.  Raises NotNow when it could not begin."""
         began = time.monotonic()
+        steps = _KINDS[fault.kind](self, fault)
         try:
-            steps = _KINDS[fault.kind](self, fault)
             next(steps)
         except (LookupError, ServerError) as error:
+            with self._lock:
+                self.not_now += 1
             raise NotNow(f"{fault.kind} in {fault.region}: {error}") from None
         try:
             time.sleep(fault.seconds)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.faults import Faults, NotNow
-from tests.chaos.judge import LIMITS, Excuse, Verdict, judge
+from tests.chaos.judge import LIMITS, Verdict, judge
 from tests.chaos.load import Stream, skewed, written
 from tests.chaos.schedule import REGIONS, Fault, Round, rounds
 from tests.chaos.schedule import written as schedule_written
@@ -49,11 +49,12 @@ class Plan:
 
 @dataclass
 class Report:
-    """``faults``: how many of each kind.  ``recoveries``: the slowest after each kind, in seconds after
-    everything was started again."""
+    """``faults``: how many of each kind.  ``not_now``: how many could not begin.  ``recoveries``: the slowest after
+    each kind, in seconds after everything was started again."""
 
     verdict: Verdict
     faults: Counter[str]
+    not_now: int
     recoveries: dict[str, float]
     problems: list[str] = field(default_factory=list)
 
@@ -71,6 +72,7 @@ def run(plan: Plan) -> Report:
             done.append(one)
             (plan.directory / "schedule.json").write_text(schedule_written(done))
             problems += _round(world, faults, one, recoveries, len(done))
+        time.sleep(max(0.0, max((excuse.end for excuse in faults.excuses), default=0.0) - time.monotonic()))
         time.sleep(STEADY_S)
         ended = time.monotonic()
         load.send_signal(signal.SIGTERM)
@@ -84,8 +86,15 @@ def run(plan: Plan) -> Report:
         json.dumps([[a, b, asdict(fault)] for a, b, fault in faults.done], indent=1)
     )
     verdict = judge(rows(log), faults.excuses, shard_of)
-    problems += verdict.problems + _unused(log, ended, faults.excuses)
-    return Report(verdict, Counter(fault.kind for _, _, fault in faults.done), recoveries, problems)
+    struck = Counter(fault.kind for _, _, fault in faults.done)
+    problems += verdict.problems + nothing_done(struck, verdict.checks) + _unused(log, ended)
+    return Report(verdict, struck, faults.not_now, recoveries, problems)
+
+
+def nothing_done(struck: Counter[str], checks: int) -> list[str]:
+    """A run that broke nothing, or asked nothing, shows nothing."""
+    problems = [] if struck.total() else ["no fault happened"]
+    return problems if checks else [*problems, "nothing was checked"]
 
 
 def rows(log: Path) -> Iterator[dict[str, Any]]:
@@ -146,11 +155,9 @@ def _start_load(world: World, spec: Path, log: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-m", "tests.chaos.load", str(spec), str(log)], stderr=said)
 
 
-def _unused(log: Path, ended: float, excuses: Sequence[Excuse]) -> list[str]:
+def _unused(log: Path, ended: float) -> list[str]:
     """Hot keys that get less than their limit although all is whole again."""
     since = ended - STEADY_S / 2
-    if any(excuse.end > since for excuse in excuses):
-        return []
     admitted = Counter(
         row["key"]
         for row in rows(log)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 
 import pytest
 
 from tests.chaos.faults import _KINDS as STRUCK
+from tests.chaos.run import nothing_done
 from tests.chaos.schedule import KINDS, read, rounds, written
 
 
@@ -20,6 +22,11 @@ def test_a_seed_is_a_schedule() -> None:
 def test_every_kind_is_drawn_sooner_or_later_and_can_be_done() -> None:
     drawn = {fault.kind for one in islice(rounds(1, 1 / 3), 400) for fault in one}
     assert drawn == set(KINDS) == set(STRUCK)
+
+
+def test_a_run_that_broke_or_asked_nothing_is_none() -> None:
+    assert nothing_done(Counter({"cut a link": 1}), 10) == []
+    assert nothing_done(Counter(), 0) == ["no fault happened", "nothing was checked"]
 
 
 @pytest.mark.parametrize(
