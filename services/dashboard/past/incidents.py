@@ -72,7 +72,7 @@ class Noticing:
                 continue
             if step.kind == LEADER:
                 text = f"The leader of epoch {step.epoch} took over."
-                told.append(Incident(f"leader {step.epoch}", step.at_ms, "warn", "leader", text))
+                told.append(Incident(f"leader {step.epoch} {step.at_ms}", step.at_ms, "warn", "leader", text))
             elif step.kind == OVER:
                 self._over[step.region] = step.at_ms
                 ref = f"over {step.region} {step.session} {step.at_ms}"
@@ -80,7 +80,9 @@ class Noticing:
                 told.append(Incident(ref, step.at_ms, "warn", "session_over", text, step.region))
             elif step.kind == GONE:
                 text = f"{step.region} was said to be destroyed: its part of every limit is free for the others."
-                told.append(Incident(f"gone {step.region}", step.at_ms, "warn", "gone", text, step.region))
+                told.append(
+                    Incident(f"gone {step.region} {step.at_ms}", step.at_ms, "warn", "gone", text, step.region)
+                )
             elif step.kind in (RENEWED, WELCOME) and (over_ms := self._over.pop(step.region, None)) is not None:
                 ref = f"session {step.region} {step.session} {step.at_ms}"
                 text = f"{step.region} has a session again, after {_duration(step.at_ms - over_ms)}."
@@ -101,14 +103,16 @@ class Noticing:
 
 
 def incident_of(entry: History) -> Incident | None:
-    """An accepted change of what nodes enforce; None for what is none (refused, or of access)."""
+    """An accepted change of what nodes enforce; None for what is none (refused, or of access).
+
+    Incidents are shown to everybody, so who made it is left to the audit.
+    """
     if not entry.accepted or entry.kind in ACCESS_KINDS or entry.kind not in _CHANGES:
         return None
     kind, words = _CHANGES[entry.kind]
     rule = entry.rule_id or _rule_of(entry.override)
     subject = f"{entry.domain}/{rule}" if rule else entry.domain
-    author = f", by {entry.author}" if entry.author else ""
-    text = f"{words.format(subject=subject)} (version {entry.version}{author})."
+    text = f"{words.format(subject=subject)} (version {entry.version})."
     if entry.kind == PUT_SET and entry.restores is not None:
         text = f"{text[:-1]}, as it was in version {entry.restores}."
     return Incident(

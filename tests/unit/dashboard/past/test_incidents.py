@@ -50,6 +50,15 @@ def test_sessions_and_leaders_are_told_of_steps() -> None:
     ]
 
 
+def test_leaders_of_a_log_that_began_anew_and_regions_that_are_gone_again_are_told_again() -> None:
+    noticing = Noticing()
+    kinds = [("leader", ""), ("gone", "eu")]
+    steps = [
+        Step(SESSIONS, region, START_MS + turn, None, kind, 3, 1, 0, 0) for turn in (0, 5) for kind, region in kinds
+    ]
+    assert len({one.ref for one in noticing.steps(steps)}) == 4
+
+
 def test_refusals_are_told_when_they_grow_and_not_when_a_process_begins_anew() -> None:
     noticing, told = Noticing(), []
     for who, count in (("a", 3), ("a", 3), ("a", 5), ("b", 0), ("b", 1)):
@@ -78,13 +87,13 @@ def entry(kind: str, **fields: Any) -> History:
 @pytest.mark.parametrize(
     ("change", "kind", "text"),
     [
-        (entry(PUT_RULE, rule_id="r"), "rules", "Rule d/r was set (version 7, by ann)."),
+        (entry(PUT_RULE, rule_id="r"), "rules", "Rule d/r was set (version 7)."),
         (entry(DELETE_RULE, rule_id="r", author=""), "rules", "Rule d/r was deleted (version 7)."),
-        (entry(PUT_SET), "rules", "The rules of d were set as a whole (version 7, by ann)."),
+        (entry(PUT_SET), "rules", "The rules of d were set as a whole (version 7)."),
         (entry(PUT_SET, restores=3), "rules",
-         "The rules of d were set as a whole (version 7, by ann), as it was in version 3."),
+         "The rules of d were set as a whole (version 7), as it was in version 3."),
         (entry(PUT_OVERRIDE, override={"rule": "r", "key": {"client_key": "secret"}}), "override",
-         "A key of d/r was given an override (version 7, by ann)."),
+         "A key of d/r was given an override (version 7)."),
     ],
 )  # fmt: skip
 def test_an_accepted_change_is_told_without_the_keys_in_it(change: History, kind: str, text: str) -> None:
