@@ -69,7 +69,7 @@ class Granted:
         elif isinstance(record, LeaseRecord):
             self._take_lease(record, heard_ms)
         elif isinstance(record, WindowGrant):
-            self._take_window(record.key, record.end_ms, {record.region: record.total})
+            self._take_window(record.key, record.end_ms, {record.region: record.total}, heard_ms)
         elif isinstance(record, Snapshot) and (whole := self._parts.add(record)) is not None:
             self._take_snapshot(whole, heard_ms)
 
@@ -78,13 +78,22 @@ class Granted:
         end_ms, totals = self._windows.get(key, (0, {}))
         return dict(totals) if now_ms < end_ms else {}
 
-    def _take_window(self, key: str, end_ms: int, totals: Mapping[str, int]) -> None:
+    def _take_window(self, key: str, end_ms: int, totals: Mapping[str, int], now_ms: int) -> None:
         known_end_ms, known = self._windows.get(key, (0, {}))
-        if end_ms < known_end_ms or (not known and len(self._windows) >= KEYS_MOST):
+        if end_ms < known_end_ms:
             return
+        if key not in self._windows and len(self._windows) >= KEYS_MOST:
+            self._make_room(now_ms)
         known = known if end_ms == known_end_ms else {}
         known.update({region: max(total, known.get(region, 0)) for region, total in totals.items()})
         self._windows[key] = end_ms, known
+
+    def _make_room(self, now_ms: int) -> None:
+        """Without the windows that are over; if there is none, without that which was first heard of first."""
+        living = {key: one for key, one in self._windows.items() if one[0] > now_ms}
+        if len(living) == len(self._windows):
+            del living[next(iter(living))]
+        self._windows = living
 
     def share(self, region: str, key: str) -> int | None:
         """The newest value of the region's current session, BASE for its base; None without a session."""
@@ -155,7 +164,7 @@ class Granted:
         """What it does not name is at BASE again; what it names is all that may still be followed."""
         for key, windows in snapshot.windows.items():
             for _, end_ms, totals in windows:
-                self._take_window(key, end_ms, totals)
+                self._take_window(key, end_ms, totals, read_ms)
         welcomes = {(region, number): seq for region, number, seq in snapshot.sessions}
         for name, session in snapshot.current.items():
             region = self._region(name)
@@ -179,7 +188,8 @@ class Granted:
 
 
 def without_released(shares: Mapping[str, int], newest: Mapping[str, Seq]) -> dict[str, int]:
-    """The shares of one key by region, none above what is left by the others.
+    """The shares of one key by region, none above what is left by the others: never above the whole, by being made
+    so.  What the records grant in sum may rightly be more, so this is no check of them.
 
     A region may lower itself without a record, and a grow of another may use that room: then those whose records
     are older (``newest``) have given what is too much.

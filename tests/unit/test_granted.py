@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from global_sync.protocol.messages import Beat, Kind, LeaseRecord, Mark, Record, Snapshot, Welcome
+import pytest
+
+from global_sync.protocol.messages import Beat, Kind, LeaseRecord, Mark, Record, Snapshot, Welcome, WindowGrant
 from regional_limiter.model.enforcement import BASE
+from services import granted as module
 from services.granted import SAID_MOST, Granted
 
 KEY = "rl:{0}:default/r:k"
@@ -104,3 +107,18 @@ def test_what_may_be_followed_is_bounded_and_the_largest_stays() -> None:
     granted = fold(Mark(1, "x", 0), welcome(1, 1), lease(2, Kind.GROW, 6000), *falling)
     assert granted.most("us", KEY, 2500, since_ms=0) == 6000
     assert len(granted._regions["us"].leases[KEY]) <= SAID_MOST
+
+
+def test_windows_that_are_over_make_room_and_then_the_oldest_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEYS_MOST", 2)
+    granted = fold(Mark(1, "x", 0))
+
+    def window(key: str, end_ms: int, now_ms: int) -> None:
+        granted.take(WindowGrant(1, now_ms, key, "us", 1, end_ms, 7), now_ms)
+
+    window("over", 1_000, 10)
+    window("long", 9_000, 20)
+    window("new", 9_000, 2_000)
+    assert [granted.of_window(key, 2_000) for key in ("long", "new")] == [{"us": 7}, {"us": 7}]
+    window("newer", 9_000, 3_000)
+    assert [granted.of_window(key, 3_000) for key in ("long", "new", "newer")] == [{}, {"us": 7}, {"us": 7}]

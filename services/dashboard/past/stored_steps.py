@@ -28,6 +28,9 @@ class Held:
 
     ``session``: alive, over (it used at most its base), gone (destroyed) or unknown.  ``kind`` and the rest: the
     step that said so; None, 0: no step of this key is kept, so it was at its base.
+
+    ``given_back``: what the records say beyond ``units``; as another was granted it later, this one must have
+    released it without a record.
     """
 
     units: int
@@ -37,6 +40,7 @@ class Held:
     since_ms: int | None = None
     epoch: int = 0
     n: int = 0
+    given_back: int = 0
 
     def shown(self, base: int) -> dict[str, Any]:
         return {
@@ -50,6 +54,7 @@ class Held:
             "since_ms": self.since_ms,
             "epoch": self.epoch,
             "n": self.n,
+            "given_back": self.given_back,
         }
 
 
@@ -166,6 +171,6 @@ def held(said: Mapping[str, Step], sessions: Mapping[str, Step], bases: Mapping[
     left = without_released({region: min(one.units, SHARE_UNITS) for region, one in found.items()}, newest)
     return {
         region: Held(left[region], one.is_base and left[region] == one.units, one.session, one.kind, one.since_ms,
-                     one.epoch, one.n)
+                     one.epoch, one.n, one.units - left[region])
         for region, one in found.items()
     }  # fmt: skip

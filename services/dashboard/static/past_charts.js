@@ -4,6 +4,7 @@ import { axisOf, colour } from './charts.js';
 import { clock, known } from './format.js';
 
 const DAY_S = 86_400;
+const SETTLING_S = 5;
 
 function timeAxis(span) {
   const values = (_plot, splits) => splits.map((at) => {
@@ -163,6 +164,17 @@ export function shareOptions(width, height, regions, span, stepped) {
 export const shareData = (columns) => [
   columns.t, ...stacked(columns.own.flatMap((own, index) => [own, columns.loan[index]])).reverse(), columns.t.map(() => 100),
 ];
+
+// The newest place that tells all regions alike: of the last seconds, which some region may not have reached yet, the
+// one of which most regions are known. Who is not known there is not known.
+export function newestPlace(times, columns) {
+  let [place, most] = [times.length - 1, 0];
+  for (let at = times.length - 1; at >= 0 && times.at(-1) - times[at] <= SETTLING_S; at -= 1) {
+    const count = columns.filter((column) => known(column[at])).length;
+    if (count > most) [place, most] = [at, count];
+  }
+  return place;
+}
 
 // The last place at or before a moment; null before the first.
 export function placeAt(times, atS) {

@@ -101,7 +101,7 @@ function Applying({ rule, row, by, keys, feed, domain, query, openSignIn }) {
         ${shared && html`<td>${percent(shared.shares[region])}<span class="under">${bucket.share ?? ''}</span></td><td>${percent(shared.bases[region])}</td>
           <td>${percent(shared.wants[region] || null)}</td><td>${duration(bucket.session_left_ms)}</td>`}
         <td>${number(bucket.leased_here)}</td>`}</tr>`)}</tbody>
-      ${shared && html`<tfoot><tr><th scope="row">together</th><td></td><td></td><td class=${total > 10_000 ? 'strong bad' : 'strong'}>${percent(total)}</td><td colspan="4" class="quiet">never above 100 %</td></tr></tfoot>`}</table></div>
+      ${shared && html`<tfoot><tr><th scope="row">together</th><td></td><td></td><td class="strong">${percent(total)}</td><td colspan="4" class="quiet">as granted, without what was given back</td></tr></tfoot>`}</table></div>
     ${shared?.history.length > 0 && html`<details><summary>What the log granted of it lately</summary><div class="scroll"><table><thead><tr><th scope="col">at</th><th scope="col" class="text">region</th>
       <th scope="col" class="text">kind</th><th scope="col">share</th><th scope="col">record</th></tr></thead><tbody>${shared.history.slice(0, 20).map((one) => html`<tr key=${one.n}><td>${clock(one.at_ms)}</td>
       <td class="text">${one.region}</td><td class="text">${one.kind === 'grow' ? 'grow: gives' : 'keep: takes back'}</td><td>${percent(one.units)}</td><td>${one.epoch}.${one.n}</td></tr>`)}</tbody></table></div></details>`}

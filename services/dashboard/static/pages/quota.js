@@ -8,7 +8,7 @@ import { clock, isHashed, keyName, known, number, percent, rate, NOT_KNOWN } fro
 import { hrefOf } from '../router.js';
 import { pathOf, usePast } from '../past.js';
 import {
-  deniedData, deniedOptions, meanColumns, placeAt, rateColumns, rateData, rateOptions, shareData, shareOptions, stepColumns,
+  deniedData, deniedOptions, meanColumns, newestPlace, placeAt, rateColumns, rateData, rateOptions, shareData, shareOptions, stepColumns,
 } from '../past_charts.js';
 
 const RANGES = [['5m', '5 min', 300], ['15m', '15 min', 900], ['1h', '1 h', 3600], ['6h', '6 h', 21_600], ['24h', '24 h', 86_400], ['7d', '7 days', 604_800]];
@@ -110,13 +110,13 @@ function moment(ms) {
   return today ? clock(ms) : `${date.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' })} ${clock(ms)}`;
 }
 
-const lastKnown = (column) => column.findLast(known) ?? null;
 const sum = (values) => (values.some(known) ? values.filter(known).reduce((a, b) => a + b, 0) : null);
 
 function Numbers({ rule, series, steps, limit, regions, keyShown, feed }) {
   const columns = useMemo(() => (series ? rateColumns(series, regions) : null), [series, regions.join()]);
-  const allowed = columns && sum(columns.allowed.map(lastKnown));
-  const denied = columns && sum(columns.denied.map(lastKnown));
+  const at = columns && newestPlace(columns.t, columns.allowed);
+  const allowed = columns && sum(columns.allowed.map((column) => column[at]));
+  const denied = columns && sum(columns.denied.map((column) => column[at]));
   const offered = known(allowed) ? allowed + (denied ?? 0) : null;
   const point = feed.points[rule.name]?.keys?.find(([key]) => key === keyShown)?.[1];
   const held = steps ? stepColumns(steps, regions) : null;
@@ -130,7 +130,7 @@ function Numbers({ rule, series, steps, limit, regions, keyShown, feed }) {
     <${Figure} name="allowed" value=${rate(allowed)} note=${`${number(all('allowed'))} in this time`} />
     <${Figure} name="denied" value=${rate(denied)} note=${`${number(all('denied'))} in this time`} />
     <${Figure} name="headroom" value=${rate(headroom)} note=${known(headroom) && limit > 0 ? `${percent((headroom / limit) * 10_000)} of the limit` : 'below the limit'} />
-    ${rule.scope === 'global' && html`<${Figure} name="shares together" value=${known(together) ? `${together.toFixed(1)} %` : percent(point ? sum(regions.map((region) => point.s[region])) : null)} note="never above 100 %" />`}
+    ${rule.scope === 'global' && html`<${Figure} name="shares together" value=${known(together) ? `${together.toFixed(1)} %` : percent(point ? sum(regions.map((region) => point.s[region])) : null)} note="by the records; a region may have given back more" />`}
   </dl>`;
 }
 
@@ -210,8 +210,8 @@ function Shares({ series, steps, regions, span, cursor, setCursor, rule, keyShow
           <td>${known(share) && share < rest ? percent(rest - share) : NOT_KNOWN}</td>
           <td>${columns.loan[index][at] > 0 ? html`<span class="striped" style=${`--own: ${regionColour(index)}`} aria-hidden="true"></span>${percent(columns.loan[index][at] * 100)}` : NOT_KNOWN}</td></tr>`;
       })}</tbody>
-      <tfoot><tr><th scope="row">together</th><td class=${together > 10_000 ? 'strong bad' : 'strong'}>${percent(together)}</td>
-        <td colspan="3" class="quiet">never above 100 %</td></tr></tfoot></table></div>
+      <tfoot><tr><th scope="row">together</th><td class="strong">${percent(together)}</td>
+        <td colspan="3" class="quiet">by what is told; a region may have given back more</td></tr></tfoot></table></div>
   </div></section>`;
 }
 

@@ -14,7 +14,7 @@ from regional_limiter.model.enforcement import BASE
 from services.dashboard.past import stored_steps as module
 from services.dashboard.past.file import PastFile
 from services.dashboard.past.share_steps import SESSIONS, ShareSteps, Step
-from services.dashboard.past.stored_steps import StoredSteps
+from services.dashboard.past.stored_steps import StoredSteps, held
 from tests.unit.dashboard.past.usage import KEY, OTHER, START_MS
 
 BASES = {"eu": 5_000, "us": 5_000}
@@ -65,6 +65,17 @@ def log() -> Log:
     return Log(PastFile(None))
 
 
+def test_what_records_grant_beyond_the_whole_is_told_as_given_back() -> None:
+    def step(region: str, units: int, n: int) -> Step:
+        return Step(KEY, region, START_MS, units, "grow", n, 1, n, 1)
+
+    alive = {region: Step(SESSIONS, region, START_MS, None, "welcome", 0, 1, 0, 1) for region in ("eu", "us")}
+    told = held({"eu": step("eu", 6_000, 3), "us": step("us", 5_500, 4)}, alive, BASES)
+    assert {region: (one.units, one.given_back) for region, one in told.items()} == {
+        "eu": (4_500, 1_500), "us": (5_500, 0),
+    }  # fmt: skip
+
+
 def test_who_held_what_at_any_moment(log: Log) -> None:
     log.begin()
     log.lease(1, "eu", 100, kind=Kind.KEEP)
@@ -82,6 +93,7 @@ def test_who_held_what_at_any_moment(log: Log) -> None:
     assert at_four["us"].shown(5_000) == {
         "units": 9_900, "base": 5_000, "lent": 0, "borrowed": 4_900, "is_base": False, "session": "alive",
         "said_by": "grow", "since_ms": START_MS + 2_000, "epoch": 1, "n": 4,
+        "given_back": 0,
     }  # fmt: skip
 
 
