@@ -31,6 +31,8 @@ STEPS_MS = tuple(
     for seconds in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200)
 )
 RANGE_USUAL_MS = 900_000
+GRACE_MS = 10_000
+"""A question for the last hour is some milliseconds old when it is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def wanted(
     if domain is not None and rule is None and key is None:
         raise BadQuestion("rule: is needed with domain")
     name = key or (f"{domain}/{rule}" if rule is not None else EVERYTHING)
-    has_seconds = begin >= now_ms - SECONDS_KEPT_MS
+    has_seconds = begin >= now_ms - SECONDS_KEPT_MS - GRACE_MS
     if step_ms is None:
         least = SECOND_MS if has_seconds else MINUTE_MS
         step_ms = next(

@@ -23,6 +23,12 @@ def test_a_step_is_chosen_so_that_a_picture_can_show_it(length_ms: int, step_ms:
     assert len(asked.begins()) <= POINTS_USUAL + 1
 
 
+def test_the_last_hour_has_its_seconds_also_when_the_question_was_under_way_for_a_while() -> None:
+    time = (START_MS - HOUR_MS, START_MS)
+    assert wanted("d", "g", None, time, None, START_MS + 5).step_ms == 10_000
+    assert wanted("d", "g", None, time, None, START_MS + 60_000).step_ms == 60_000
+
+
 def test_names() -> None:
     time = (START_MS - 60_000, START_MS)
     assert wanted(None, None, None, time, None, START_MS).name == EVERYTHING
