@@ -32,7 +32,7 @@ class Functions:
 
     ``reaches(call, charged_ms, now_ms)``: whether a refund now may give back what a request was charged then under
     the same storage key.  ``renew``: of kinds with leases; takes what ``decide`` takes; None: there is none.
-    ``window_of(call, now_ms)``: of kinds that are adaptive by escrow: a window's number, start and end in ms.
+    ``window_of(call, now_ms)``: of kinds that store each window by itself: its number, start and end in ms.
     ``new_when_dropped``: all is kept under one key whatever the time, and without it nothing has been used.
     """
 

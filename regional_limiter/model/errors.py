@@ -6,7 +6,7 @@ ApportionError
 +-- InvalidRules        the operator erred: a rule set is refused whole, with every fault by its place
 +-- RulesUnavailable    a domain whose rules this node cannot read: its checks have no answer (503)
 +-- StoreUnavailable    the store erred: no answer within the deadline, or a refusal
-    +-- OtherWindows    the caller's calendar windows are not around the store's clock; nothing ran
+    +-- OtherWindows    the caller's windows are not those of the store's clock; nothing ran
 """
 
 from __future__ import annotations

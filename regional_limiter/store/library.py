@@ -110,7 +110,7 @@ PARTS = (
 """The text, in order: a later part uses the locals of the earlier ones."""
 
 OTHER_WINDOWS = "OTHERWINDOWS"
-"""The error of a call whose calendar windows are not around the store's clock; that clock's time in ms follows."""
+"""The error of a call that names another window than the store's clock is in; that clock's time in ms follows."""
 
 ASKED_BYTES = 8
 """Of the digest of what a request asked for."""
@@ -262,7 +262,7 @@ def charge_key(call: BucketCall, request_id: str) -> str:
 def encode_check(calls: Sequence[BucketCall], request_id: str | None = None, now_ms: int = 0) -> Encoded:
     """A check, or what is about its calls, in their order.
 
-    Keys must differ and share one hash tag.  ``now_ms`` is the caller's clock, for calendar windows only.
+    Buckets must differ and share one hash tag.  ``now_ms`` is the caller's clock, which names fixed windows only.
     """
     keys, arguments = _encode_calls(calls, now_ms)
     if request_id is not None:
@@ -378,9 +378,9 @@ def decode_lease(reply: Sequence[int]) -> TokenLease:
 
 
 def _encode_calls(calls: Sequence[BucketCall], now_ms: int) -> Encoded:
-    keys = [call.key.encode() for call in calls]
-    if len(keys) > 1 and len(set(keys)) != len(keys):
+    if len(calls) > 1 and len({call.key for call in calls}) != len(calls):
         raise ValueError("one bucket twice in one call")
+    keys = [functions_of(call).storage_key(call, now_ms).encode() for call in calls]
     arguments = [b"%d" % len(calls)]
     holders: list[bytes] = []
     for call in calls:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic, time_ns
-from typing import Final, NamedTuple, cast
+from typing import Final, TypeVar, cast
 
 from regional_limiter.algorithms.registry import functions_of
 from regional_limiter.model.decision import Verdict
@@ -54,10 +54,16 @@ from regional_limiter.submitting import settled
 
 _log = logging.getLogger("apportion.store")
 
+_T = TypeVar("_T")
+
 LIBRARY_PREFIX: Final = "apportion_"
 LOCK_KEY: Final = "rl:agent-lock"
 _LOCK_SLOT: Final = hash_slot_of(LOCK_KEY)
 _GROUP_SLOTS: Final = [hash_slot_of(tag_of_group(group)) for group in range(GROUPS)]
+
+ASKED_AGAIN_MOST: Final = 2
+"""How often a call is sent anew that names another window than the store's clock is in.  Once is not enough: the
+window of the clock that is told may end before the call comes."""
 
 # Whoever holds the lock renews it; nobody else's lock is ever lengthened or deleted.
 _HOLD: Final = (
@@ -83,14 +89,20 @@ class StoreOptions:
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
 
-class Prepared(NamedTuple):
-    """A check as it goes out, and to the owner of which hash slot.  ``calls``: if they have to be written anew when
-    the store's clock is in other windows."""
+@dataclass(slots=True)
+class Prepared:
+    """A check as it goes out, and to the owner of which hash slot.
+
+    ``calls``: none where it is the same at any time.  Else it names windows, is good from ``begin_ms`` until
+    ``end_ms`` by the store's clock, and is written anew beyond.
+    """
 
     command: bytes
     hash_slot: int
     calls: Sequence[BucketCall]
     request_id: str | None
+    begin_ms: int
+    end_ms: int
 
 
 class RedisClusterStore:
@@ -109,6 +121,7 @@ class RedisClusterStore:
         self._library = build_library(times)
         self._load_command = pack("FUNCTION", "LOAD", self._library.text)
         self._loading: dict[str, asyncio.Task[None]] = {}
+        self._clock_off_ms = 0
         self.cluster = Cluster(seeds, replace(options.cluster, quick_s=self._attempt_s))
 
     @property
@@ -124,41 +137,67 @@ class RedisClusterStore:
 
     def prepare(self, calls: Sequence[BucketCall], request_id: str | None) -> Prepared:
         hash_slot = hash_slot_of(tag_of(calls[0].key))
-        command = self._packed("check", wire.encode_check(calls, request_id, _now_ms()))
-        return Prepared(command, hash_slot, calls if any(call.calendar for call in calls) else (), request_id)
+        windowed = any(functions_of(call).window_of for call in calls)
+        prepared = Prepared(b"", hash_slot, calls if windowed else (), request_id, 0, 0)
+        self._write_check(prepared, calls, self._store_ms())
+        return prepared
+
+    def _write_check(self, prepared: Prepared, calls: Sequence[BucketCall], now_ms: int) -> None:
+        prepared.command = self._packed("check", wire.encode_check(calls, prepared.request_id, now_ms))
+        windows = [
+            window_of(call, now_ms) for call in prepared.calls if (window_of := functions_of(call).window_of)
+        ]
+        if windows:
+            prepared.begin_ms = max(begin_ms for _, begin_ms, _ in windows)
+            prepared.end_ms = min(end_ms for _, _, end_ms in windows)
 
     def is_crowded(self, prepared: Prepared) -> bool:
         return self.cluster.is_crowded(prepared.hash_slot)
 
     def submit(self, prepared: Prepared, done: Decided) -> None:
         """See SubmittingStore; a check is answered or fails within ``whole_deadline_ms``."""
-        command, hash_slot, calls, _ = prepared
-        if calls:
-            done = self._with_its_windows(prepared, done)
-        self.cluster.submit(command, hash_slot, self._checks, done)
+        self._submit(prepared, self._checks, done)
 
     def submit_plainly(self, prepared: Prepared, done: DecidedPlainly) -> None:
         """See PlainStore."""
-        command, hash_slot, calls, _ = prepared
-        if calls:
-            self.submit(prepared, done)
-        else:
-            self.cluster.submit(command, hash_slot, self._plain_checks, done)
+        self._submit(prepared, self._plain_checks, done)
 
-    def _with_its_windows(self, prepared: Prepared, done: Decided) -> Decided:
-        """The store's clock counts: asked once more, with windows around it, if ours are not.  Nothing has run."""
-        end = monotonic() + self._whole_s
+    def _submit(self, prepared: Prepared, kind: CallKind[_T], done: Callable[[_T | Exception], None]) -> None:
+        if prepared.calls:
+            now_ms = self._store_ms()
+            if not prepared.begin_ms <= now_ms < prepared.end_ms:
+                self._write_check(prepared, prepared.calls, now_ms)
+            done = self._with_its_windows(prepared, kind, done)
+        self.cluster.submit(prepared.command, prepared.hash_slot, kind, done)
 
-        def decided(outcome: list[Verdict] | Exception) -> None:
-            if not isinstance(outcome, OtherWindows):
+    def _with_its_windows(
+        self, prepared: Prepared, kind: CallKind[_T], done: Callable[[_T | Exception], None]
+    ) -> Callable[[_T | Exception], None]:
+        """The store's clock counts: asked again by it, if it is in other windows than ours.  Nothing has run."""
+        end = monotonic() + kind.whole_s
+        times_left = ASKED_AGAIN_MOST
+
+        def decided(outcome: _T | Exception) -> None:
+            nonlocal times_left
+            if not isinstance(outcome, OtherWindows) or not times_left or (left_s := end - monotonic()) <= 0:
                 done(outcome)
                 return
-            command = self._packed("check", wire.encode_check(prepared.calls, prepared.request_id, outcome.time_ms))
-            left_s = end - monotonic()
-            kind = CallKind(wire.decode_check, min(self._attempt_s, left_s), left_s, self._load)
-            self.cluster.submit(command, prepared.hash_slot, kind, done)
+            times_left -= 1
+            self._told_store_ms(outcome.time_ms)
+            self._write_check(prepared, prepared.calls, outcome.time_ms)
+            rest = kind._replace(attempt_s=min(kind.attempt_s, left_s), whole_s=left_s)
+            self.cluster.submit(prepared.command, prepared.hash_slot, rest, decided)
 
         return decided
+
+    def _store_ms(self) -> int:
+        """The store's clock, as far as it is known here: ours, unless the store has said that ours is off."""
+        return time_ns() // 1_000_000 + self._clock_off_ms
+
+    def _told_store_ms(self, time_ms: int) -> None:
+        """A difference of as much as a call may take is met at any window's edge, and says nothing of a clock."""
+        if abs(time_ms - self._store_ms()) > self._whole_s * 1000:
+            self._clock_off_ms += time_ms - self._store_ms()
 
     async def refund(
         self, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None
@@ -174,14 +213,14 @@ class RedisClusterStore:
         return wire.decode_renew(cast(Sequence[int], reply))
 
     async def drop(self, call: BucketCall) -> None:
-        key = functions_of(call).storage_key(call, _now_ms())
+        key = functions_of(call).storage_key(call, self._store_ms())
         await self.cluster.call(
             pack("DEL", key), hash_slot=hash_slot_of(tag_of(key)), attempt_s=self._calm_s, whole_s=self._calm_s
         )
 
     async def ttl_ms(self, call: BucketCall) -> int | None:
-        # The one place where a node's clock names a window: only to show it, and the wrong one is not there.
-        key = functions_of(call).storage_key(call, _now_ms())
+        # Only to show it: where our clock is in another window, that one is not there.
+        key = functions_of(call).storage_key(call, self._store_ms())
         reply = await self.cluster.call(
             pack("PTTL", key), hash_slot=hash_slot_of(tag_of(key)), attempt_s=self._calm_s, whole_s=self._calm_s
         )
@@ -300,10 +339,14 @@ class RedisClusterStore:
         self, function: str, calls: Sequence[BucketCall], encoded_at: Callable[[int], Encoded]
     ) -> Reply:
         """What is no check but about one's calls.  ``encoded_at``: as it is written by a clock in ms."""
-        try:
-            return await self._sent(function, calls, encoded_at(_now_ms()))
-        except OtherWindows as error:
-            return await self._sent(function, calls, encoded_at(error.time_ms))
+        now_ms = self._store_ms()
+        for _ in range(ASKED_AGAIN_MOST):
+            try:
+                return await self._sent(function, calls, encoded_at(now_ms))
+            except OtherWindows as error:
+                now_ms = error.time_ms
+                self._told_store_ms(now_ms)
+        return await self._sent(function, calls, encoded_at(now_ms))
 
     async def _sent(self, function: str, calls: Sequence[BucketCall], encoded: Encoded) -> Reply:
         reply = await self.cluster.call(
@@ -398,7 +441,3 @@ def _versions(reply: object) -> set[str]:
         name = fields.get(b"library_name", b"").decode()
         found.add(name.removeprefix(LIBRARY_PREFIX))
     return found
-
-
-def _now_ms() -> int:
-    return time_ns() // 1_000_000

@@ -208,10 +208,10 @@ class RedisCluster:
         self.client(target).execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))
         self.client(source).execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(target))
         if with_keys:
-            self._migrate(source, target, slot)
+            self.move_keys(slot, source, target)
 
     def end_move(self, slot: int, source: int, target: int) -> None:
-        self._migrate(source, target, slot)
+        self.move_keys(slot, source, target)
         for port in (target, source):
             self.client(port).execute_command("CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
 
@@ -220,7 +220,7 @@ class RedisCluster:
         self.begin_move(slot, source, target)
         self.end_move(slot, source, target)
 
-    def _migrate(self, source: int, target: int, slot: int) -> None:
+    def move_keys(self, slot: int, source: int, target: int) -> None:
         keys = self.client(source).execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1000)
         if keys:
             self.client(source).execute_command("MIGRATE", "127.0.0.1", target, "", 0, 5000, "KEYS", *keys)

@@ -69,6 +69,7 @@ class Walk:
 
     def step(self) -> None:
         random, turn = self.random, self.random.random()
+        self.points[1].skew_ms = random.choice((0, 0, 0, 1, -1, 900, -WINDOW_MS))
         self.now_us += random.choice((0, 0, 1000, 10_000, 60_000))
         if random.random() < 0.02:
             self.now_us += random.choice((1, -1)) * random.choice((300_000, TIMES.gap_us + 5, 2_000_000, 7_000_000))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from random import Random
+from time import time_ns
 
 import pytest
 import redis
@@ -43,7 +45,7 @@ def call_of(name: str = "r", **fields: object) -> BucketCall:
 
 
 def check(server: RedisServer, *calls: BucketCall, request_id: str | None = None) -> list[int]:
-    reply = server.call(LIBRARY, "check", wire.encode_check(calls, request_id))
+    reply = server.call(LIBRARY, "check", wire.encode_check(calls, request_id, time_ns() // 1_000_000))
     return [int(number) for number in reply]
 
 
@@ -74,10 +76,12 @@ def test_windows_that_are_not_around_the_servers_clock_are_refused_before_anythi
 ) -> None:
     calendar = CalendarWindow(CalendarUnit.DAY, "Europe/Berlin")
     daily = call_of("day", algorithm=Algorithm.FIXED_WINDOW, refill=None, calendar=calendar)
+    by_length = call_of("length", algorithm=Algorithm.FIXED_WINDOW, refill=None, window_ms=86_400_000)
     seconds, micros = server.client.time()
     now_ms = seconds * 1000 + micros // 1000
-    for function, off_days in (("check", -3), ("check", 3), ("refund", -3), ("refund", 3)):
-        encoded = wire.encode_check([call_of(), daily], "r", now_ms + off_days * 86_400_000)
+    # By a day off, the edges of a calendar are around the clock still.
+    for window, function, off_days in product((daily, by_length), ("check", "refund"), (-3, -1, 1, 3)):
+        encoded = wire.encode_check([call_of(), window], "r", now_ms + off_days * 86_400_000)
         with pytest.raises(redis.ResponseError, match=rf"^{wire.OTHER_WINDOWS} \d+") as caught:
             server.call(LIBRARY, function, encoded)
         assert abs(int(str(caught.value).split()[1]) - now_ms) < 60_000

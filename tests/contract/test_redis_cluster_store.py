@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,6 +155,43 @@ async def test_a_slot_on_the_move_is_asked_for_where_its_key_is(
     assert store.cluster.owner(slot(call)) == f"127.0.0.1:{source}"
     calm_cluster.end_move(slot(call), source, target)
     assert await remaining(store, call) == 6
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"algorithm": Algorithm.TOKEN_BUCKET, "refill": SLOW},
+        {"algorithm": Algorithm.FIXED_WINDOW, "window_ms": 366 * 86_400_000},
+        {"algorithm": Algorithm.FIXED_WINDOW, "calendar": CalendarWindow(CalendarUnit.YEAR, "Asia/Tokyo")},
+        {"algorithm": Algorithm.SLIDING_WINDOW_COUNTER, "window_ms": 366 * 86_400_000},
+        {"algorithm": Algorithm.SLIDING_WINDOW_LOG, "window_ms": 366 * 86_400_000},
+        {"algorithm": Algorithm.CONCURRENCY, "lease_ms": 600_000},
+    ],
+)
+async def test_whatever_is_counted_is_seen_at_each_step_of_a_slots_move(
+    calm_cluster: RedisCluster, store: RedisClusterStore, fields: dict[str, Any]
+) -> None:
+    """A server of which a slot leaves looks for the keys that a call declares, and sends on what is not there."""
+    usual: dict[str, Any] = {"capacity": 40, "refill": None, "window_ms": None, "cost": 1}
+    tag = f"{fields['algorithm'].value} {'calendar' in fields}"
+    call = BucketCall(f"rl:{{{tag}}}:default/r:u", **{**usual, **fields})
+    first = await remaining(store, replace(call, holder="first"))
+    left: list[int] = []
+
+    async def check_twice() -> None:
+        for _ in range(2):
+            left.append(await remaining(store, replace(call, holder=f"h{len(left)}")))
+
+    source = calm_cluster.owner_of(slot(call))
+    target = next(port for port in calm_cluster.ports[:3] if port != source)
+    calm_cluster.begin_move(slot(call), source, target, with_keys=False)
+    await check_twice()
+    await store.refund([replace(call, cost=0)])
+    calm_cluster.move_keys(slot(call), source, target)
+    await check_twice()
+    calm_cluster.end_move(slot(call), source, target)
+    await check_twice()
+    assert left == [first - more for more in range(1, 7)]
 
 
 async def test_a_check_of_two_buckets_torn_apart_by_a_move_has_not_run(

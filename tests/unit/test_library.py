@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from regional_limiter.algorithms.registry import functions_of
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
 from regional_limiter.model.enforcement import BASE, Write, WriteReply
-from regional_limiter.model.rule import Algorithm, Rate
+from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
 from regional_limiter.store.base import BucketCall, NodeBeat, RuleTotals, Sharing, TouchReply
@@ -58,6 +60,29 @@ def test_a_check_travels_as_keys_and_decimal_strings() -> None:
     keys, _ = wire.encode_check([CALL], "r1")
     assert len(keys) == 3
     assert all(key.startswith(b"rl:{t}:") for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("fields", "suffix"),
+    [
+        ({"algorithm": Algorithm.TOKEN_BUCKET, "refill": Rate(1, 100)}, ""),
+        ({"algorithm": Algorithm.GCRA, "refill": Rate(1, 100)}, ""),
+        ({"algorithm": Algorithm.LEAKY_BUCKET, "refill": Rate(1, 100)}, ""),
+        ({"algorithm": Algorithm.FIXED_WINDOW, "window_ms": 1000}, ":1700000000"),
+        ({"algorithm": Algorithm.FIXED_WINDOW, "calendar": CalendarWindow(CalendarUnit.HOUR)}, ":1699999200000"),
+        ({"algorithm": Algorithm.SLIDING_WINDOW_COUNTER, "window_ms": 1000}, ":c"),
+        ({"algorithm": Algorithm.SLIDING_WINDOW_LOG, "window_ms": 1000}, ":l"),
+        ({"algorithm": Algorithm.CONCURRENCY, "lease_ms": 1000, "holder": "one"}, ":h"),
+    ],
+)
+def test_the_key_that_is_declared_is_the_one_that_is_read(fields: dict[str, Any], suffix: str) -> None:
+    """Redis looks for it to tell where a call belongs while a slot moves."""
+    usual: dict[str, Any] = {"capacity": 20, "refill": None, "window_ms": None, "cost": 1}
+    call = BucketCall("rl:{t}:d/r:u", **{**usual, **fields})
+    now_ms = 1_700_000_000_123
+    assert call.key + suffix == functions_of(call).storage_key(call, now_ms)
+    for keys, _ in (wire.encode_check([call], "r", now_ms), wire.encode_refund([call], None, now_ms)):
+        assert keys[0].decode() == call.key + suffix
 
 
 def test_a_tag_has_one_record_a_request_which_tells_what_was_asked() -> None:

@@ -14,6 +14,9 @@
 --   2 exceeds_capacity, 3 zero_limit), remaining, wait in ms (denied: until it is worth to ask again, -1 never;
 --   allowed: until it is this request's turn, or below 0: so many slots its holder had before), reset_after_ms,
 --   share, share kind (0 whole, 1 lease, 2 base, 3 floor), session left in us, consent left in us.
+-- BUCKET: the very key that the bucket is stored under.  Redis is told no other, and goes by it while a slot moves: it
+--   serves what is there, and sends on what is not.  Of a fixed window it ends in ":" and which window (its number; of a
+--   calendar its start in ms) by the caller's clock; the bucket's own name, by which shares and demand go, is without it.
 -- HOLDER: who takes or gives back (12 bytes), one for each rule of a kind that has holders, in their order.
 --
 -- check          keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER.. [, ASKED]
@@ -46,11 +49,11 @@
 -- publish_rules  no keys   args version, blob                   -> version now known
 -- fetch_rules    no keys   args -                               -> version (-1: none), blob
 --
--- The error @OTHER_WINDOWS@ <TIME in ms>: the edges that a call has brought are not around this clock.  Nothing was done.
+-- The error @OTHER_WINDOWS@ <TIME in ms>: a window that a call names is not the one of this clock, or the edges that it has
+-- brought are not around it.  Nothing was done.
 --
 -- RECORD holds a check's answer for 60 s behind ASKED (a digest of its buckets and costs, @ASKED_BYTES@ bytes), CHARGE what of its cost may still be given back ("cost window": into the
--- window of that number only); both carry the hash tag of the buckets.  A kind
--- with windows stores each under BUCKET:<which window>, in the same slot.
+-- window of that number only); both carry the hash tag of the buckets.
 
 local GAP_US, CONSENT_US = @GAP_US@, @CONSENT_US@
 local BASE, FLOOR, DEFAULT = -1, -2, -3

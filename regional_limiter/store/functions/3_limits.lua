@@ -6,6 +6,7 @@
 --   finish(s, p, charge)          -> remaining, wait, reset.  s.reason is known; writes, and charges if it is told to
 --   give_back(s, p, key, cost, ms)  -> remaining.  Writes
 --   window(p, ms)                 (if the kind has it) -> which window ms lies in: a refund reaches no other
+--   named(p, key, ms)             (if the key names a window) -> fails where that is not the one that ms lies in
 --   reaches(p, window, now)       (if the kind has it) -> instead: whether a refund now reaches a charge of that window
 --   renew(s, p, key, ms)          (if the kind has leases) -> whether s.holder still has one, renewed.  Writes
 --   release(s, p, key, ms)        (if the kind has leases) -> whether s.holder had one, which is over now.  Writes

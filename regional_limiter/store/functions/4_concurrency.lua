@@ -21,7 +21,7 @@ end
 -- s.clock (now in the state's time), s.time, s.offset, s.rebased, s.heads (members that are no slots), s.used,
 -- s.mine (how many the holder has), s.mine_end, s.unsettled
 local function look_at_slots(s, p, key, ms)
-  s.key, s.offset, s.rebased, s.heads, s.unsettled, s.mine = key .. ':h', 0, nil, 1, false, 0
+  s.key, s.offset, s.rebased, s.heads, s.unsettled, s.mine = key, 0, nil, 1, false, 0
   local latest, offset, rebased, first = unpack(redis.call('ZMSCORE', s.key, 't', 'o', 'r', slot(s, 0)))
   if not latest then
     s.clock, s.time, s.used, s.heads = ms, ms, 0, 0

@@ -7,6 +7,11 @@ function fixed_window.parse(p, numbers)
   if #numbers == 1 then p.window_ms = numbers[1] else p.edges = numbers end
 end
 
+-- Nothing has been written yet: the caller may ask again by this clock.
+local function other_windows(ms)
+  error({err = '@OTHER_WINDOWS@ ' .. ms})
+end
+
 -- which window, and how long until it ends
 function fixed_window.window(p, ms)
   if p.window_ms then return floor(ms / p.window_ms), p.window_ms - ms % p.window_ms end
@@ -14,14 +19,22 @@ function fixed_window.window(p, ms)
   for i = 1, #edges - 1 do
     if edges[i] <= ms and ms < edges[i + 1] then return edges[i], edges[i + 1] - ms end
   end
-  -- Nothing has been written yet: the caller may ask again by this clock.
-  error({err = '@OTHER_WINDOWS@ ' .. ms})
+  other_windows(ms)
+end
+
+-- As window, and the bucket's own key.  The caller has named the window by its clock, since Redis must be told the very
+-- key that is read: while a slot moves, it looks for that one to say where the call belongs.
+function fixed_window.named(p, key, ms)
+  local window, left = fixed_window.window(p, ms)
+  local suffix = ':' .. window
+  if key:sub(-#suffix) ~= suffix then other_windows(ms) end
+  return window, left, key:sub(1, -#suffix - 1)
 end
 
 -- An adaptive one is in escrow: see 2_windows.lua.  s.before: what counts as used where no count is stored.
 function fixed_window.share(s, p, key, t)
-  local window = fixed_window.window(p, floor(t / 1000))
-  s.share, s.kind, s.before, s.granted = window_share(key, p.domain, window, 1000 * (p.window_ms or 1) * window)
+  local window, _, bucket = fixed_window.named(p, key, floor(t / 1000))
+  s.share, s.kind, s.before, s.granted = window_share(bucket, p.domain, window, 1000 * (p.window_ms or 1) * window)
   s.since, s.before_since = 0, 0
 end
 
@@ -30,10 +43,8 @@ local function top_of(s, p)
 end
 
 function fixed_window.examine(s, p, key, cost, ms)
-  s.window, s.left = fixed_window.window(p, ms)
+  s.window, s.left, s.bucket = fixed_window.named(p, key, ms)
   s.end_ms = ms + s.left
-  s.bucket = key
-  s.key = key .. ':' .. s.window
   s.top = top_of(s, p)
   local stored = redis.call('GET', s.key)
   if stored then
@@ -62,8 +73,7 @@ function fixed_window.finish(s, p, charge)
 end
 
 function fixed_window.give_back(s, p, key, cost, ms)
-  local window, left = fixed_window.window(p, ms)
-  key = key .. ':' .. window
+  local _, left = fixed_window.window(p, ms)
   local state = redis.call('GET', key)
   local top = top_of(s, p)
   if not state then return top end

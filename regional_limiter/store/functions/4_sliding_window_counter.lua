@@ -35,7 +35,7 @@ end
 
 -- The counts brought up to now: s.number, previous, current, ahead, elapsed, rebased, unsettled.  false: no key.
 local function look_at_counts(s, p, key, ms)
-  s.key = key .. ':c'
+  s.key = key
   s.number, s.elapsed = floor(ms / p.window_ms), ms % p.window_ms
   s.previous, s.current, s.ahead, s.rebased, s.unsettled = 0, 0, 0, nil, false
   local state = redis.call('GET', s.key)

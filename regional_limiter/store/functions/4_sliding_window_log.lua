@@ -50,7 +50,7 @@ end
 -- s.held entries beside the base, s.first that counts, s.base before it, s.last (its time), s.total, s.used, s.time,
 -- s.rebased; s.collapsed: what counts has become one entry of now, and nothing of the list is left.  Places as in Redis.
 local function look_at_log(s, p, key, ms)
-  s.key, s.now, s.time, s.rebased, s.collapsed = key .. ':l', ms, ms, nil, false
+  s.key, s.now, s.time, s.rebased, s.collapsed = key, ms, ms, nil, false
   s.held, s.first, s.base, s.total, s.last, s.used = redis.call('LLEN', s.key) - 1, 1, 0, 0, ms, 0
   if s.held < 0 then return end
   if s.held > 0 then s.last, s.total = entry_of(s.key, -1) end

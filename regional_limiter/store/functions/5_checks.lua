@@ -65,7 +65,7 @@ local function replay(record, answer, keys, args, t)
     reply[n + 1] = reply[n + 1] + 2 + 4 * turn
     reply[n + 6], reply[n + 7], reply[n + 8], reply[n + 9] = s.share, s.kind, s.session_left, s.consent_left
   end
-  -- Last: a share may turn out not to be known yet (other windows), and then the call comes again.
+  -- Last, since a share may be one of another window than the call names: nothing is written by then.
   stored[#stored] = turn
   redis.call('SET', record, answer:sub(1, ASKED_BYTES) .. cmsgpack.pack(stored), 'KEEPTTL')
   return reply
@@ -134,6 +134,7 @@ local function refund(keys, args)
   for i = 1, rules do
     local p = limit_of(args[2 * i + 1])
     windows[i] = p.kind.window and p.kind.window(p, ms) or 0
+    if p.kind.named then p.kind.named(p, keys[i], ms) end
   end
   local some_back, some_kept = false, false
   for i = 1, rules do
