@@ -62,11 +62,13 @@ class _Region:
     fixed: int  # what is set aside for it while it does not move
     heard: bool  # its want is all that it would use
     late: bool = False
+    raised_to: int = 0  # its base in a configuration that is not in force yet, if that is more
+    at_base: bool = False  # it holds its base, whatever that is
     due: int = 0
 
     @property
     def floor(self) -> int:
-        return floor_of(self.base)
+        return floor_of(max(self.base, self.raised_to))
 
     @property
     def needs_more(self) -> bool:
@@ -197,7 +199,8 @@ class LeaderPolicy:
             if now_us >= rest_us:
                 return leader.rest(now_us, key)
         self._share_out(key, regions)
-        records = self._move(now_us, leader, key, regions, plan)
+        records = self._hold_back(now_us, leader, key, regions) if has_records else []
+        records += self._move(now_us, leader, key, regions, plan)
         if records:
             plan.changed_us, plan.pause_us = now_us, _RETRY_US
         else:
@@ -209,6 +212,8 @@ class LeaderPolicy:
     ) -> dict[str, _Region]:
         wants = leader.wants(key)
         regions: dict[str, _Region] = {}
+        pending = leader.config_version != leader.done_version
+        configured = leader.counts.ledger.bases.get(domain_of(key), {}) if pending else {}
         for region, base in _bases(leader, domain_of(key)).items():
             value = leader.lease_value(key, region)
             lease = leader.lease_max(key, region, now_us)
@@ -227,6 +232,8 @@ class LeaderPolicy:
                 moves=region in situation.hearing,
                 fixed=max(lease, base if late else floor_of(base)),
                 late=late,
+                raised_to=configured.get(region, 0),
+                at_base=value == BASE,
                 heard=base <= 1 or listened_us >= (_LISTEN_TO_WANTS_US if want and want.want else _LISTEN_US),
             )
         return regions
@@ -260,6 +267,16 @@ class LeaderPolicy:
         for name, one in moving.items():
             one.due = shares[name]
 
+    def _hold_back(self, now_us: int, leader: LeaderSide, key: str, regions: Mapping[str, _Region]) -> list[Record]:
+        """Who is to have a larger base keeps the one that it has until others have made room: else the new one
+        would count at once, never fit beside what they were lent of it, and never come into force."""
+        return [
+            record
+            for name, one in regions.items()
+            if one.moves and one.at_base and one.raised_to > one.base
+            for record in leader.lease(now_us, key, name, one.base)
+        ]
+
     def _move(
         self, now_us: int, leader: LeaderSide, key: str, regions: Mapping[str, _Region], plan: _Plan
     ) -> list[Record]:
@@ -271,6 +288,9 @@ class LeaderPolicy:
             if 100 * one.want > 95 * one.held and one.due > one.held + _dead_band(one.held, calm_us)
         }
         make_room = any(one.late for one in regions.values()) and not self._bases_fit(now_us, leader, key, regions)
+        if any(one.raised_to > one.base for one in regions.values()):
+            counts = {name: leader.count(key, name, now_us) for name in regions}
+            make_room |= sum(max(counts[name], one.floor) for name, one in regions.items()) > SHARE_UNITS
         if not short and not make_room:
             return []
         retry_us = now_us + plan.pause_us
