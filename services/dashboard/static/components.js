@@ -52,10 +52,10 @@ export function Sentences({ status, well }) {
   if (status.sentences.length === 0) {
     return html`<p class="sentence good" role="status"><b aria-hidden="true">✓</b> <span>${well}</span></p>`;
   }
-  return html`<ul class="sentences" role="status">${status.sentences.map(
+  return html`<div role="status"><ul class="sentences">${status.sentences.map(
     (one) => html`<li key=${one.template} class=${`sentence ${one.level}`}>
       <b aria-hidden="true">${LEVELS[one.level]}</b> <span>${filled(one)}</span></li>`,
-  )}</ul>`;
+  )}</ul></div>`;
 }
 
 // A titled card; `aside` stands at the right of its title.
