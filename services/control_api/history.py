@@ -28,6 +28,7 @@ from global_sync.changes import (
 )
 from regional_limiter.model.errors import InvalidRules
 from services.control_api.questions import Questions
+from services.sqlite_files import thrown_away
 
 BUILT_KEPT_MOST = 200
 """Versions that were asked for, kept as built."""
@@ -69,8 +70,7 @@ class HistoryIndex:
     def __init__(self, path: Path | None = None) -> None:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            for end in ("", "-wal", "-shm"):
-                path.with_name(path.name + end).unlink(missing_ok=True)
+            thrown_away(path)
         self._lock = threading.Lock()
         self._base = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
         self._base.executescript(_SCHEMA)

@@ -18,6 +18,7 @@ import structlog
 from global_sync.subject_records import decode_record
 from global_sync.transport.base import SUBJECTS, Message, RecordsMissed, Transport, TransportUnavailable
 from services.control_api.questions import Questions
+from services.sqlite_files import thrown_away
 
 READ_MS = 500
 PAUSE_S = 0.5
@@ -39,8 +40,7 @@ class SubjectIndex:
 
     def __init__(self, path: Path | None = None) -> None:
         if path is not None:
-            for end in ("", "-wal", "-shm"):
-                path.with_name(path.name + end).unlink(missing_ok=True)
+            thrown_away(path)
         self._lock = threading.Lock()
         self._base = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
         self._base.executescript(_SCHEMA)

@@ -11,17 +11,17 @@ Without the file only the end of the topic is read again.  Totals that were ther
 
 from __future__ import annotations
 
-import fcntl
 import sqlite3
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from regional_limiter.model.keys import identity_of, rule_of
 from services.control_api.questions import Questions
+from services.sqlite_files import owned
 
 FIELDS = ("allowed", "denied", "allowed_cost", "denied_cost", "degraded", "at_floor")
 KEPT_MS = 7 * 86_400_000
@@ -100,7 +100,8 @@ class UsageMinutes:
 
     def __init__(self, path: Path | None = None) -> None:
         self._lock = threading.Lock()
-        self._owned = _owned(path) if path is not None else None
+        # Another process that has the file would count again.
+        self._owned = owned(path.with_suffix(".lock")) if path is not None else None
         name = path if self._owned is not None else None
         self._base = sqlite3.connect(name or ":memory:", isolation_level=None, check_same_thread=False)
         self._base.executescript(_SCHEMA)
@@ -284,17 +285,6 @@ class UsageMinutes:
         )
         found = self._questions.ask(query, (*values, *more, most, skip))
         return [dict(zip((*columns, *FIELDS), row, strict=True)) for row in found]
-
-
-def _owned(path: Path) -> IO[bytes] | None:
-    """The lock of the file, held until it is closed; None: another process has it, and would count again."""
-    lock = path.with_suffix(".lock").open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        return None
-    return lock
 
 
 def csv_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

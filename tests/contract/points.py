@@ -240,3 +240,18 @@ class RedisPoint:
 
     def _numbers(self, function: str, encoded: wire.Encoded, now_us: int) -> list[int]:
         return [int(number) for number in self._call(function, encoded, now_us)]
+
+
+class Walk(Protocol):
+    def step(self) -> None: ...
+
+
+def walk_through(walk: Walk, steps: int, seed: object, after: Callable[[], None] = lambda: None) -> None:
+    """Take ``steps`` steps, ``after`` each of them that; a difference names ``seed`` and the step."""
+    for number in range(steps):
+        try:
+            walk.step()
+        except AssertionError as difference:
+            difference.add_note(f"seed {seed}, step {number}")
+            raise
+        after()

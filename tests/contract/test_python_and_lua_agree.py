@@ -16,7 +16,7 @@ from regional_limiter.model.enforcement import BASE, Write
 from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall, NodeBeat, RuleTotals, Sharing
-from tests.contract.points import PythonPoint, RedisPoint, RequestIds, told
+from tests.contract.points import PythonPoint, RedisPoint, RequestIds, told, walk_through
 from tests.contract.redis_server import RedisServer
 
 START_US = 20_000 * 86_400_000_000
@@ -220,12 +220,7 @@ def test_the_same_sequence_gives_the_same_replies_states_and_expiries(
     server: RedisServer, kind: Algorithm, seed: int
 ) -> None:
     world = World(kind, seed, (PythonPoint(TIMES), RedisPoint(server, TIMES)))
-    for number in range(STEPS_A_KIND // len(SEEDS)):
-        try:
-            world.step()
-        except AssertionError as difference:
-            difference.add_note(f"{kind}, seed {seed}, step {number}")
-            raise
+    walk_through(world, STEPS_A_KIND // len(SEEDS), f"{seed} of {kind}")
 
 
 def test_a_session_that_outlives_the_consent_and_a_write_after_both_agree_too(server: RedisServer) -> None:

@@ -17,7 +17,7 @@ from regional_limiter.model.enforcement import BASE, Write
 from regional_limiter.model.rule import Algorithm, Rate
 from regional_limiter.model.share import ProtocolTimes, region_capacity
 from regional_limiter.store.base import BucketCall, ReturnedLease, Sharing, TokenLease
-from tests.contract.points import PythonPoint, RedisPoint
+from tests.contract.points import PythonPoint, RedisPoint, walk_through
 from tests.contract.redis_server import RedisServer
 
 START_US = 20_000 * 86_400_000_000
@@ -187,11 +187,6 @@ class Walk:
 @pytest.mark.timeout(120)
 def test_the_same_walk_gives_the_same_leases_states_and_expiries(server: RedisServer, seed: int) -> None:
     walk = Walk(seed, (PythonPoint(TIMES), RedisPoint(server, TIMES)))
-    for number in range(STEPS):
-        try:
-            walk.step()
-        except AssertionError as difference:
-            difference.add_note(f"seed {seed}, step {number}")
-            raise
+    walk_through(walk, STEPS, seed)
     for what in ("taken from WHOLE", "taken from ADAPTIVE", "credited", "late", "two edges"):
         assert walk.counted.get(what, 0) >= 20, walk.counted

@@ -16,7 +16,7 @@ from regional_limiter.model.decision import Reason, Verdict
 from regional_limiter.model.rule import Algorithm
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes
 from regional_limiter.store.base import BucketCall, Sharing
-from tests.contract.points import PythonPoint, RedisPoint, RequestIds, told
+from tests.contract.points import PythonPoint, RedisPoint, RequestIds, told, walk_through
 from tests.contract.redis_server import RedisServer
 
 START_US = 20_000 * 86_400_000_000
@@ -187,9 +187,4 @@ def test_the_same_sequence_gives_the_same_answers_states_and_expiries(
 ) -> None:
     times = ProtocolTimes()
     walk = Walk(algorithm, seed, (PythonPoint(times), RedisPoint(server, times)))
-    for number in range(STEPS):
-        try:
-            walk.step()
-        except AssertionError as difference:
-            difference.add_note(f"seed {seed}, step {number}")
-            raise
+    walk_through(walk, STEPS, seed)

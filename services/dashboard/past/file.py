@@ -5,7 +5,6 @@ Nothing in it is the only copy of anything that limits stand on, so a damaged fi
 
 from __future__ import annotations
 
-import fcntl
 import sqlite3
 import threading
 import time
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import structlog
+
+from services.sqlite_files import owned, thrown_away
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +71,7 @@ class PastFile:
             self.why_in_memory = "no file is configured (dashboard.history)"
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._owned = _owned(path)
+            self._owned = owned(path.with_name(path.name + ".lock"))
             if self._owned is None:
                 self.why_in_memory = f"another process has {path.name}: give each dashboard a file of its own"
                 log.warning("history in memory", file=str(path), why=self.why_in_memory)
@@ -199,8 +200,7 @@ class PastFile:
         self.begun_anew += 1
         if self.path.exists():
             self.path.replace(self.path.with_name(self.path.name + ".damaged"))
-        for end in ("-wal", "-shm"):
-            self.path.with_name(self.path.name + end).unlink(missing_ok=True)
+        thrown_away(self.path, file_too=False)
 
 
 def _is_damage(error: BaseException) -> bool:
@@ -209,14 +209,3 @@ def _is_damage(error: BaseException) -> bool:
     return isinstance(error, sqlite3.DatabaseError) and (
         code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA) or "no such" in str(error)
     )
-
-
-def _owned(path: Path) -> IO[bytes] | None:
-    """The lock of the file, held until it is closed; None: another process has it."""
-    lock = path.with_name(path.name + ".lock").open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        return None
-    return lock

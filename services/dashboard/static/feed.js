@@ -1,28 +1,20 @@
-// One event stream per tab. Keeps what pages show: the newest status, the rules, five minutes of points of what is
-// looked at, and the last minute of each region's rates.
+// One event stream per tab. Keeps what pages show: the newest status, the rules, what was asked of each limit on average,
+// and the last minute of each region's rates.
 
 import { averaged, averagedPast, busiest } from './nearness.js';
 
-const KEPT_POINTS = 300;
 const SILENCE_MS = 5000;
-const KEPT_SERIES = 60;
-const STALE_S = 5;
 const KEPT_TRAIL = 60;
-
-export const seriesName = (rule, key) => `${rule}\n${key}`;
 
 export class Feed {
   constructor() {
     this.listeners = new Set();
-    this.hello = null;
     this.status = null;
     this.rules = [];
     this.regions = [];
     this.points = {};
     this.trails = new Map(); // region -> {allowed: [], denied: []}, one a second
     this.asked = new Map(); // rule -> {key, per_s} of the key that asks for most, averaged
-    this.series = new Map(); // rule\nkey -> {t, a, d, s: {region: []}}
-    this.loading = new Set();
     this.connected = false;
     this.lastHeardMs = null;
     this.open();
@@ -61,13 +53,6 @@ export class Feed {
   take(frame, isHello) {
     this.connected = true;
     this.lastHeardMs = Date.now();
-    if (isHello) {
-      this.hello = frame;
-      this.series.clear();
-      for (const [rule, entry] of Object.entries(frame.history)) {
-        this.series.set(seriesName(rule, entry.key), entry.series);
-      }
-    }
     if (frame.rules) this.rules = frame.rules;
     this.status = frame.status;
     this.regions = frame.status.regions.map((region) => region.name);
@@ -75,7 +60,6 @@ export class Feed {
     for (const region of frame.status.regions) this.trail(region);
     if (isHello) this.averagePast(frame);
     else this.average();
-    if (!isHello) this.append(frame);
     this.onChange();
   }
 
@@ -109,52 +93,5 @@ export class Feed {
       if (now !== null || before !== undefined) this.asked.set(rule.name, averaged(before, now, rule));
     }
     for (const name of this.asked.keys()) if (!names.has(name)) this.asked.delete(name);
-  }
-
-  append(frame) {
-    for (const [rule, entry] of Object.entries(frame.points)) {
-      for (const [key, point] of entry.keys) {
-        const series = this.series.get(seriesName(rule, key));
-        if (series) push(series, frame.status.now_ms, point);
-      }
-    }
-  }
-
-  // The past of a key that was not shown so far; the ticks carry it on from there.
-  async want(rule, key) {
-    const name = seriesName(rule, key);
-    const last = this.series.get(name)?.t.at(-1) ?? 0;
-    if (this.loading.has(name) || this.status.now_ms / 1000 - last < STALE_S) return;
-    this.loading.add(name);
-    try {
-      const answer = await fetch(`history?${new URLSearchParams({ rule, key })}`);
-      if (answer.ok) {
-        this.series.delete(name); // the newest stands last, the oldest makes room
-        this.series.set(name, await answer.json());
-        if (this.series.size > KEPT_SERIES) this.series.delete(this.series.keys().next().value);
-      }
-    } finally {
-      this.loading.delete(name);
-      this.onChange();
-    }
-  }
-}
-
-function push(series, nowMs, point) {
-  const last = series.t.length - 1;
-  if (last >= 0 && series.t[last] * 1000 >= nowMs) return;
-  series.t.push(nowMs / 1000);
-  series.a.push(point.a);
-  series.d.push(point.d);
-  const count = series.t.length;
-  for (const [region, share] of Object.entries(point.s)) {
-    const column = (series.s[region] ??= new Array(count - 1).fill(null));
-    column.push(share);
-  }
-  for (const column of Object.values(series.s)) {
-    while (column.length < count) column.push(null);
-  }
-  if (count > KEPT_POINTS) {
-    for (const column of [series.t, series.a, series.d, ...Object.values(series.s)]) column.shift();
   }
 }
