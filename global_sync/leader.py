@@ -157,6 +157,9 @@ class Leader:
             end = await reader.end_offset()
             while True:
                 messages = await reader.read(timeout_ms=500)
+                if messages:
+                    # Also while another leads: so a step of the clock is known by then.
+                    self._is_believed(self._now_us(), self._wall_ms())
                 for message in messages:
                     self._log_from = message.offset + 1
                     self._take(message)
@@ -191,7 +194,6 @@ class Leader:
 
     def _take_record(self, record: Record, offset: int) -> None:
         now_us = self._now_us()
-        self._is_believed(now_us, self._wall_ms())  # also while another leads: so a step is known by then
         led = self.side.active
         self.side.on_record(now_us, record, offset)
         if not isinstance(record, (Beat, Snapshot)):

@@ -62,13 +62,13 @@ class _Region:
     fixed: int  # what is set aside for it while it does not move
     heard: bool  # its want is all that it would use
     late: bool = False
-    raised_to: int = 0  # its base in a configuration that is not in force yet, if that is more
+    next_base: int = 0  # its base once the newest configuration is in force, if that is more, else its base
     at_base: bool = False  # it holds its base, whatever that is
     due: int = 0
 
     @property
     def floor(self) -> int:
-        return floor_of(max(self.base, self.raised_to))
+        return floor_of(self.next_base)
 
     @property
     def needs_more(self) -> bool:
@@ -232,7 +232,7 @@ class LeaderPolicy:
                 moves=region in situation.hearing,
                 fixed=max(lease, base if late else floor_of(base)),
                 late=late,
-                raised_to=configured.get(region, 0),
+                next_base=max(base, configured.get(region, 0)),
                 at_base=value == BASE,
                 heard=base <= 1 or listened_us >= (_LISTEN_TO_WANTS_US if want and want.want else _LISTEN_US),
             )
@@ -273,7 +273,7 @@ class LeaderPolicy:
         return [
             record
             for name, one in regions.items()
-            if one.moves and one.at_base and one.raised_to > one.base
+            if one.moves and one.at_base and one.next_base > one.base
             for record in leader.lease(now_us, key, name, one.base)
         ]
 
@@ -287,10 +287,8 @@ class LeaderPolicy:
             for name, one in moving.items()
             if 100 * one.want > 95 * one.held and one.due > one.held + _dead_band(one.held, calm_us)
         }
-        make_room = any(one.late for one in regions.values()) and not self._bases_fit(now_us, leader, key, regions)
-        if any(one.raised_to > one.base for one in regions.values()):
-            counts = {name: leader.count(key, name, now_us) for name in regions}
-            make_room |= sum(max(counts[name], one.floor) for name, one in regions.items()) > SHARE_UNITS
+        more_comes = any(one.late or one.next_base > one.base for one in regions.values())
+        make_room = more_comes and not self._what_comes_fits(now_us, leader, key, regions)
         if not short and not make_room:
             return []
         retry_us = now_us + plan.pause_us
@@ -315,10 +313,11 @@ class LeaderPolicy:
         return records
 
     @staticmethod
-    def _bases_fit(now_us: int, leader: LeaderSide, key: str, regions: Mapping[str, _Region]) -> bool:
-        """Whether everything fits once the silent regions whose consent ends soon are back at their bases."""
+    def _what_comes_fits(now_us: int, leader: LeaderSide, key: str, regions: Mapping[str, _Region]) -> bool:
+        """Whether everything fits once the silent regions whose consent ends soon are back at their bases, and the
+        newest configuration is in force."""
         counts = {name: leader.count(key, name, now_us) for name in regions}
-        ahead = sum(max(counts[name], one.base if one.late else 0) for name, one in regions.items())
+        ahead = sum(max(counts[name], one.base if one.late else one.floor) for name, one in regions.items())
         return ahead <= SHARE_UNITS
 
 
