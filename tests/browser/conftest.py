@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from global_sync.transport.memory import MemoryHub
 from services.dashboard.app import create_app
@@ -21,6 +21,9 @@ from tests.browser.world import REGIONS, World
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 """The distribution's; without one, playwright's own where it has been installed."""
+
+expect.set_options(timeout=30_000)
+"""How long a page may take to show what is expected: other tests run beside it, and nothing here is a speed."""
 
 
 @dataclass

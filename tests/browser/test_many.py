@@ -60,7 +60,7 @@ def test_frames_do_not_pile_up_in_the_page(browser: Browser, url: str) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     page = context.new_page()
     page.goto(f"{url}/#/overview")
-    expect(page.locator(".rows tbody tr")).to_have_count(len(REGIONS), timeout=PATIENCE_MS)
+    expect(page.locator(".rows tbody tr")).to_have_count(len(REGIONS))
     cdp = context.new_cdp_session(page)
     page.evaluate(COUNT)
     nodes = []
@@ -82,12 +82,12 @@ COUNT = """() => { window.taken = 0; const live = document.querySelector('.rows 
 def test_of_a_thousand_rules_one_is_found(browser: Browser, url: str) -> None:
     page = browser.new_page()
     page.goto(f"{url}/#/rules")
-    expect(page.get_by_role("heading", name="1,000 rules")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_role("heading", name="1,000 rules")).to_be_visible()
     expect(page.locator("tbody tr")).to_have_count(50)
     page.get_by_role("searchbox").fill("limit-0777")
     expect(page.locator("tbody tr")).to_have_count(1)
     page.goto(f"{url}/#/overview")
-    expect(page.locator(".quota-table tbody tr")).to_have_count(10, timeout=PATIENCE_MS)
+    expect(page.locator(".quota-table tbody tr")).to_have_count(10)
     assert RULES == 1_000
     page.close()
 
@@ -96,6 +96,6 @@ def test_a_region_in_trouble_stands_first_of_a_hundred(browser: Browser, url: st
     page = browser.new_page()
     page.goto(f"{url}/#/overview")
     first = page.locator(".rows tbody tr").first
-    expect(first).to_contain_text("region-007", timeout=PATIENCE_MS)
+    expect(first).to_contain_text("region-007")
     expect(first).to_contain_text("cut off")
     page.close()

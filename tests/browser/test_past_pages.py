@@ -17,7 +17,6 @@ from tests.browser.test_dashboard_page import page_of
 from tests.browser.world import ACME, OTHER, REGIONS
 
 pytestmark = pytest.mark.timeout(120)
-PATIENCE_MS = 20_000
 RECORDS_A_SECOND = 6
 SECONDS = 8
 
@@ -88,7 +87,7 @@ def test_numbers_of_a_key_are_those_of_the_api_and_of_the_worlds_own_book(browse
     assert {name: (one["allowed"], one["denied"]) for name, one in series["totals"].items()} == expected
     with page_of(browser, served, f"quota?rule=default/api-global&range=5m&to={end_ms}&key={ACME}") as page:
         rates = page.get_by_role("region", name="Rates")
-        expect(rates.locator("tbody tr")).to_have_count(3, timeout=PATIENCE_MS)
+        expect(rates.locator("tbody tr")).to_have_count(3)
         for region, (allowed, denied) in expected.items():
             cell = rates.locator("tbody tr", has=page.get_by_role("rowheader", name=region)).locator("td").nth(2)
             assert [int(number(text)) for text in cell.inner_text().split("\n")] == [allowed, denied]
@@ -103,18 +102,16 @@ def test_numbers_of_a_key_are_those_of_the_api_and_of_the_worlds_own_book(browse
 def test_a_link_reproduces_the_view(browser: Browser, told: Told) -> None:
     served = told.served
     with page_of(browser, served, "quota?rule=default/api-global&range=5m") as page:
-        expect(page.get_by_role("region", name="Rates")).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_role("region", name="Rates")).to_be_visible()
         page.get_by_role("combobox", name=re.compile("^Key")).select_option(OTHER)
         page.get_by_role("button", name="1 h").click()
         page.get_by_role("button", name="hold").click()
         expect(page.get_by_role("button", name=re.compile("until"))).to_be_visible()
-        page.wait_for_function(
-            "!document.querySelector('main').textContent.includes('Reading')", timeout=PATIENCE_MS
-        )
+        page.wait_for_function("!document.querySelector('main').textContent.includes('Reading')")
         link, seen = page.url, page.locator(".rule table").all_inner_texts()
     assert all(part in link for part in ("rule=", "key=", "range=1h", "to="))
     with page_of(browser, served, link.partition("#/")[2]) as page:
-        expect(page.get_by_role("region", name="Shares")).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_role("region", name="Shares")).to_be_visible()
         expect(page.locator(".rule table").first).to_contain_text(seen[0].split("\n")[-1].split("\t")[-1])
         assert page.locator(".rule table").all_inner_texts() == seen
 
@@ -125,11 +122,13 @@ def test_each_hand_over_is_listed_as_the_log_has_it(browser: Browser, told: Told
     steps = get(served, "/v1/shares/steps", **query)["steps"]
     with page_of(browser, served, f"quota?rule=default/api-global&range=5m&to={end_ms}&key={ACME}") as page:
         rows = page.locator(".handovers tbody tr")
-        expect(rows).to_have_count(12, timeout=PATIENCE_MS)
+        expect(rows).to_have_count(12)
         for place, step in enumerate(reversed(steps[-3:])):
             text = rows.nth(place).inner_text()
             assert step["region"] in text
-            assert f"{step['units'] / 100:.1f}" in text
+            held = re.search(r"→ ([\d.]+)", text)  # to a tenth: which way a half goes is the browser's own
+            assert held
+            assert abs(float(held[1]) - step["units"] / 100) <= 0.0501
             assert f"{step['epoch']}·{step['n']}" in text
 
 
@@ -142,20 +141,20 @@ def test_the_timeline_moves_back_to_who_held_what(browser: Browser, told: Told) 
     assert held["regions"] != now["regions"]
     with page_of(browser, served, f"sync?at={middle}&key={ACME}") as page:
         table = page.locator(".held")
-        expect(table.locator("tbody tr")).to_have_count(1, timeout=PATIENCE_MS)
+        expect(table.locator("tbody tr")).to_have_count(1)
         cells = table.locator("tbody td").all_inner_texts()
         for region, cell in zip(REGIONS, cells, strict=False):
             assert number(cell.split("\n")[0]) == pytest.approx(held["regions"][region]["units"] / 100, abs=0.051)
         page.get_by_role("button", name="live").click()
         expect(page.locator("output")).to_contain_text("live")
         page.get_by_role("button", name="last move").click()
-        page.wait_for_function("location.hash.includes('at=')", timeout=PATIENCE_MS)
+        page.wait_for_function("location.hash.includes('at=')")
 
 
 def test_sync_tells_of_the_leader_and_of_what_is_remembered(browser: Browser, told: Told) -> None:
     with page_of(browser, told.served, "sync") as page:
-        expect(page.locator(".figures")).to_contain_text("epoch 7", timeout=PATIENCE_MS)
-        expect(page.locator(".figures")).to_contain_text("/", timeout=PATIENCE_MS)
+        expect(page.locator(".figures")).to_contain_text("epoch 7")
+        expect(page.locator(".figures")).to_contain_text("/")
         for region in REGIONS:
             expect(page.get_by_role("link", name=region).first).to_be_visible()
         expect(page.get_by_text("What is remembered")).to_be_visible()
@@ -166,5 +165,5 @@ def test_sync_tells_of_the_leader_and_of_what_is_remembered(browser: Browser, to
 @pytest.mark.parametrize("width", [390, 1440])
 def test_nothing_of_the_past_is_wider_than_the_screen(browser: Browser, told: Told, name: str, width: int) -> None:
     with page_of(browser, told.served, name, width=width) as page:
-        expect(page.locator("canvas").first).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.locator("canvas").first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -147,12 +147,13 @@ const TOGETHER_MS = 1200;
 
 function useShortcuts(openHelp) {
   useEffect(() => {
-    let begun = 0;
+    let begun = -TOGETHER_MS;
     const onKey = (event) => {
       const typing = event.target.closest?.('input, textarea, select, [contenteditable], dialog');
       if (typing || event.ctrlKey || event.metaKey || event.altKey || localStorage.getItem(OFF)) return;
-      const page = Date.now() - begun < TOGETHER_MS && PAGES.find((one) => one.key === event.key);
-      begun = event.key === 'g' ? Date.now() : 0;
+      // The keys' own times: a busy page hears them late.
+      const page = event.timeStamp - begun < TOGETHER_MS && PAGES.find((one) => one.key === event.key);
+      begun = event.key === 'g' ? event.timeStamp : -TOGETHER_MS;
       if (page) location.hash = hrefOf(page.name);
       else if (event.key === '?') openHelp();
       else if (event.key === '/') {
