@@ -139,7 +139,7 @@ class Node:
         plan = self.planner.plan(check)
         calls = plan.calls(check.cost)
         if not calls:
-            return True, calls, ()
+            return plan.blocked is None, calls, ()
         now_us = self.now_us()
         if len(calls) == 1 and (denial := self._denials.verdict(calls[0], now_us)) is not None:
             return self._answer(plan, calls, [denial])

@@ -77,7 +77,7 @@ class World:
     ``drift_ppm``: clocks run up to so much too fast or too slow (at most the protocol's).  ``nodes`` and ``shards``
     a region.  ``old_library``: two versions of the function library are loaded, and nodes call the older one.
     ``judged_every_us``: how often the invariants are looked at beside every event that changes a share
-    (0: never).
+    (0: never).  ``began_us``: what the clocks show at the beginning, since 1970.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class World:
         parts: Parts | None = None,
         old_library: bool = False,
         judged_every_us: int = 100_000,
+        began_us: int = WALL_CLOCK_US,
     ) -> None:
         self.times = times or ProtocolTimes()
         self.random = Random(seed)
@@ -121,6 +122,7 @@ class World:
         self.tallies: dict[str, Tally] = {name: Tally() for name in regions}
         self.watchers: list[Callable[[Decided], None]] = []
         self._drift_ppm = drift_ppm
+        self._began_us = began_us
         self._parts = parts or Parts()
         self._libraries = (OLD_LIBRARY, LIBRARY) if old_library else (LIBRARY,)
         self._serial = 0
@@ -179,7 +181,7 @@ class World:
 
     def _clock(self) -> Clock:
         ppm = self.random.randint(-self._drift_ppm, self._drift_ppm) if self._drift_ppm else 0
-        clock = Clock(WALL_CLOCK_US)
+        clock = Clock(self._began_us)
         clock.set_rate(self.now_us, ppm)
         return clock
 

@@ -6,8 +6,6 @@ import gc
 import secrets
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +15,7 @@ from services.cli.control import HELP as CONTROL_HELP
 from services.cli.control import NoAnswer, Refused, end_refused, open_control
 from services.cli.output import fail, print_json, say, stdout
 from services.cli.parsing import parse_map
+from services.cli.progress import reading
 from services.cli.rules import parsed, read_file
 
 if TYPE_CHECKING:
@@ -98,16 +97,14 @@ def rehearse(
     bounds = Bounds(buckets_most=buckets_most)
     rehearsal = Rehearsal(proposed, _current(current, control, proposed), bounds, taken)
     try:
-        with _progress(size_of(logs)) as progress:
+        with reading(size_of(logs), "rehearsing") as progress:
             reader = LogReader(list(dict.fromkeys(logs)), format, mapped, spread_seconds=spread, progress=progress)
             _check_map(reader, mapped)
-            reading = reader.reading(rehearsal.names)
-            rehearsal.run(reader.requests(reading))
+            names = reader.reading(rehearsal.names)
+            rehearsal.run(reader.requests(names))
     except UnreadableLog as error:
         fail(str(error))
-    notes = [
-        f"{name} is not in the log: give --map {name}=FIELD, or rules see it unset" for name in reading.missing
-    ]
+    notes = [f"{name} is not in the log: give --map {name}=FIELD, or rules see it unset" for name in names.missing]
     suggested = None
     if taken is not None and suggest is not None:
         if sys.stderr.isatty():
@@ -166,18 +163,3 @@ def _write_page(path: Path, found: dict[str, Any]) -> None:
     except OSError as error:
         fail(f"{path}: {error.strerror}")
     say(f"{path}: written")
-
-
-@contextmanager
-def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, if that is a screen."""
-    if not sys.stderr.isatty():
-        yield lambda count: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task("rehearsing", total=total)
-        yield lambda count: shown.advance(task, count)

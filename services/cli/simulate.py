@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.geography import cuts_of, delays_of, regions_of
 from services.cli.output import fail, print_json, say, stdout
+from services.cli.simulate_log import LogOptions, over_log, show_log
 
 if TYPE_CHECKING:
-    from services.simulator.run import Fault, Outcome, Setting
+    from services.simulator.run import Outcome, Setting
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _COLUMNS = 60
 _LIMIT = re.compile(r"(\d{1,7})(?:/s)?")
-_CUT = re.compile(r"(?P<who>[A-Za-z0-9._-]+):(?P<begin>\d+(?:\.\d+)?)-(?P<end>\d+(?:\.\d+)?)")
-REGIONS_MOST = 20
 SECONDS_MOST = 3600
-DELAY_MS_MOST = 2000
+_OF_TRACES = ("limit", "burst", "trace", "hot", "evenly")
+_OF_LOGS = ("format", "field", "spread", "skip", "region_field", "region_is", "traffic", "each", "keys", "beside")
 REGIONS = "us-east,us-west,eu-west,ap-south,sa-east"
 LATENCY = "2,32,42,78,100"
 
@@ -29,6 +30,7 @@ LATENCY = "2,32,42,78,100"
 def register(app: typer.Typer) -> None:
     @app.command(epilog="Example: apportion simulate --regions eu:2,us:1 --latency 5,60 --trace flash")
     def simulate(
+        context: typer.Context,
         regions: Annotated[
             str, typer.Option(help="Names, with weights where they are not equal: eu:2,us:1,ap:1.")
         ] = REGIONS,
@@ -44,7 +46,10 @@ def register(app: typer.Typer) -> None:
             ),
         ] = "steady",
         hot: Annotated[str, typer.Option(help="The region where the load is, or turns up.")] = "",
-        seconds: Annotated[float, typer.Option(min=1, max=SECONDS_MOST, help="How long, of its own time.")] = 60.0,
+        seconds: Annotated[
+            float | None,
+            typer.Option(min=1, max=SECONDS_MOST, help="How long, of its own time: 60; of a log, all or an hour."),
+        ] = None,
         cut: Annotated[
             list[str] | None,
             typer.Option(help="Cut a region's link, or the hub's (hub), for some seconds: eu-west:20-60."),
@@ -53,19 +58,85 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--evenly", help="Requests evenly spaced instead of as chance brings them.")
         ] = False,
         seed: Annotated[int, typer.Option(min=0, help="Of chance: the same seed, the same run.")] = 1,
+        rules: Annotated[
+            str | None, typer.Option(metavar="FILE", help="A rule set, over the requests of --log; no trace then.")
+        ] = None,
+        log: Annotated[
+            list[str] | None,
+            typer.Option(metavar="FILE", help="An access log, plain, gzip or zstd, - for stdin; repeatable."),
+        ] = None,
+        format: Annotated[str | None, typer.Option(help="Of the log; see apportion rehearse.")] = None,
+        field: Annotated[
+            list[str] | None,
+            typer.Option("--map", metavar="NAME=FIELD", help="Where an attribute is in the log; repeatable."),
+        ] = None,
+        spread: Annotated[
+            bool, typer.Option("--spread", help="Spread the requests of a whole second evenly over it.")
+        ] = False,
+        skip: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Begin so far into the log.")] = 0.0,
+        region_field: Annotated[
+            str | None, typer.Option(metavar="FIELD", help="Where the log says which region a request is from.")
+        ] = None,
+        region_is: Annotated[
+            list[str] | None,
+            typer.Option(metavar="TEXT=REGION", help="What that field says for a region; repeatable."),
+        ] = None,
+        traffic: Annotated[
+            str | None,
+            typer.Option(
+                help="Where clients are, as eu:3,us:1, by a hash of each; as the regions' weights unless."
+            ),
+        ] = None,
+        each: Annotated[
+            bool, typer.Option("--each", help="Place each request by chance instead of each client.")
+        ] = False,
+        keys: Annotated[int, typer.Option(min=0, max=1000, help="Of a log: how many keys to show.")] = 10,
+        beside: Annotated[
+            int, typer.Option(min=0, max=20, help="Of these, on how many other ways to split are tried.")
+        ] = 2,
         html: Annotated[Path | None, typer.Option(dir_okay=False, help="Write a page with drawings there.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     ) -> None:
         """What a limit will do in your geography: the real code on a virtual clock, beside other ways to split it.
 
-        Utilisation is what was admitted, of what one bucket without any distance would have admitted.
+        Utilisation is what was admitted, of what one bucket without any distance would have admitted.  With --rules
+        and --log, a log's requests meet a rule set's global limits on the log's own clock.
         """
         import structlog
 
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+        given = {name for name in context.params if _is_given(context, name)}
+        if rules is not None or log:
+            found = over_log(
+                LogOptions(
+                    rules=rules,
+                    logs=log or [],
+                    regions=regions if "regions" in given else None,
+                    latency=latency if "latency" in given else None,
+                    format=format,
+                    mapped=field or [],
+                    spread=spread,
+                    skip_s=skip,
+                    seconds=seconds,
+                    region_field=region_field,
+                    region_is=region_is or [],
+                    traffic=traffic,
+                    each=each,
+                    cuts=cut or [],
+                    seed=seed,
+                    keys=keys,
+                    beside=beside,
+                ),
+                [name for name in _OF_TRACES if name in given],
+            )
+            show_log(found, as_json, html, rules or "")
+            return
+        if wrong := [name for name in _OF_LOGS if name in given]:
+            fail(f"--{wrong[0].replace('_', '-')}: of a log only: give --rules and --log")
         from services.simulator.report import document
         from services.simulator.run import simulate as simulated
 
+        seconds = seconds or 60.0
         setting, about = _setting(regions, latency, limit, burst, trace, hot, seconds, cut or [], evenly, seed)
         say(f"simulating {seconds:g} s of {len(setting.delays_ms)} regions ...")
         outcome = simulated(setting)
@@ -77,6 +148,11 @@ def register(app: typer.Typer) -> None:
             _write_page(html, about, setting, outcome)
         if outcome.problems:
             fail("\n".join(outcome.problems), 1)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _setting(
@@ -92,12 +168,13 @@ def _setting(
     seed: int,
 ) -> tuple[Setting, str]:
     """What the options ask for, and that in words.  Ends the process at the first option that is wrong."""
+    from services.simulator.faults import cut, heal
     from services.simulator.run import Setting
     from services.simulator.traces import SHAPES
 
-    weights = _regions(regions)
+    weights = regions_of(regions)
     names = list(weights)
-    delays_ms = _delays(latency, names)
+    delays_ms = delays_of(latency, names)
     match = _LIMIT.fullmatch(limit)
     if match is None or int(match[1]) == 0:
         fail(f"--limit {limit}: tokens a second, like 1000/s")
@@ -119,52 +196,10 @@ def _setting(
         weights=weights,
         random=not evenly,
         seed=seed,
-        faults=_faults(cuts, names),
+        faults=[(at_s, (cut if is_cut else heal)(of)) for at_s, of, is_cut in cuts_of(cuts, names)],
     )
     about = f"{rate}/s over {len(names)} regions, burst {burst}; {shape.words}"
     return setting, about
-
-
-def _regions(text: str) -> dict[str, int]:
-    weights: dict[str, int] = {}
-    for item in text.split(","):
-        name, _, weight = item.strip().partition(":")
-        if not re.fullmatch(r"[a-z0-9._-]{1,64}", name):
-            fail(f"--regions {item}: a name is made of a-z, 0-9, dot, dash and underscore")
-        if name in weights:
-            fail(f"--regions: {name} is given twice")
-        if weight and not (weight.isdecimal() and 1 <= int(weight) <= 10_000):
-            fail(f"--regions {item}: a weight is a number from 1 to 10000")
-        weights[name] = int(weight or 1)
-    if not 2 <= len(weights) <= REGIONS_MOST:
-        fail(f"--regions: from 2 to {REGIONS_MOST} of them")
-    return weights
-
-
-def _delays(text: str, names: Sequence[str]) -> dict[str, int]:
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != len(names):
-        fail(f"--latency: {len(parts)} numbers for {len(names)} regions")
-    for part in parts:
-        if not (part.isdecimal() and int(part) <= DELAY_MS_MOST):
-            fail(f"--latency {part}: milliseconds from 0 to {DELAY_MS_MOST}")
-    return {name: int(part) for name, part in zip(names, parts, strict=True)}
-
-
-def _faults(cuts: Sequence[str], names: Sequence[str]) -> list[tuple[float, Fault]]:
-    from services.simulator.faults import cut, heal
-
-    faults: list[tuple[float, Fault]] = []
-    for text in cuts:
-        match = _CUT.fullmatch(text)
-        if match is None or float(match["begin"]) >= float(match["end"]):
-            fail(f"--cut {text}: a region (or hub), from and to in seconds, like eu-west:20-60")
-        who = match["who"]
-        if who != "hub" and who not in names:
-            fail(f"--cut {text}: one of {', '.join(names)}, or hub")
-        of = list(names) if who == "hub" else [who]
-        faults += [(float(match["begin"]), cut(of)), (float(match["end"]), heal(of))]
-    return faults
 
 
 def _print(about: str, names: Sequence[str], outcome: Outcome) -> None:

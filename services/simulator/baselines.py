@@ -48,12 +48,12 @@ class Bucket:
     level: float
     at_us: int = 0
 
-    def take(self, now_us: int) -> bool:
+    def take(self, now_us: int, cost: int = 1) -> bool:
         self.level = min(self.capacity, self.level + self.rate * (now_us - self.at_us) / SECOND)
         self.at_us = now_us
-        if self.level < 1:
+        if self.level < cost:
             return False
-        self.level -= 1
+        self.level -= cost
         return True
 
     def resize(self, now_us: int, rate: float, capacity: float) -> None:
@@ -72,8 +72,8 @@ class Ideal:
     def step(self, now_us: int) -> None:
         """Nothing happens by itself."""
 
-    def check(self, place: int, now_us: int) -> bool:
-        return self._bucket.take(now_us)
+    def check(self, place: int, now_us: int, cost: int = 1) -> bool:
+        return self._bucket.take(now_us, cost)
 
 
 class StaticSplit:
@@ -91,8 +91,8 @@ class StaticSplit:
     def cut(self, place: int, is_cut: bool) -> None:
         """Nothing is said, so nothing is missed."""
 
-    def check(self, place: int, now_us: int) -> bool:
-        return self._buckets[place].take(now_us)
+    def check(self, place: int, now_us: int, cost: int = 1) -> bool:
+        return self._buckets[place].take(now_us, cost)
 
 
 def _bucket_of(limit: Limit, share: int) -> Bucket:
@@ -176,9 +176,9 @@ class RefreshedLeases:
         rate = self._limit.rate * share / SHARE_UNITS
         self._buckets[place].resize(now_us, rate, region_capacity(self._limit.capacity, share, self._limit.regions))
 
-    def check(self, place: int, now_us: int) -> bool:
-        self._offered[place] += 1
-        return self._buckets[place].take(now_us)
+    def check(self, place: int, now_us: int, cost: int = 1) -> bool:
+        self._offered[place] += cost
+        return self._buckets[place].take(now_us, cost)
 
 
 class DropRatio:
@@ -218,8 +218,8 @@ class DropRatio:
         for place, drop in self._to_region.arrived(now_us):
             self._drop[place] = drop
 
-    def check(self, place: int, now_us: int) -> bool:
-        self._offered[place] += 1
+    def check(self, place: int, now_us: int, cost: int = 1) -> bool:
+        self._offered[place] += cost
         return self._random.random() >= self._drop[place]
 
 
@@ -260,10 +260,10 @@ class SharedCounters:
                     bucket = self._buckets[place]
                     bucket.level = max(-bucket.capacity, bucket.level - news)
 
-    def check(self, place: int, now_us: int) -> bool:
-        if not self._buckets[place].take(now_us):
+    def check(self, place: int, now_us: int, cost: int = 1) -> bool:
+        if not self._buckets[place].take(now_us, cost):
             return False
-        self._spent[place] += 1
+        self._spent[place] += cost
         return True
 
 

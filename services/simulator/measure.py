@@ -40,14 +40,14 @@ class Counts:
         self.level = max(0.0, self.level - self.rate * (at_s - self.at_s))
         self.at_s = at_s
 
-    def count(self, place: int, allowed: bool, is_low: bool, ideal: bool) -> None:
+    def count(self, place: int, allowed: bool, is_low: bool, ideal: bool, cost: int = 1) -> None:
         """``ideal``: whether one bucket without any distance allowed it."""
         self.offered += 1
         self.offered_when_low += is_low
         if allowed:
             self.admitted += 1
             self.by_region[place] += 1
-            self.level += 1
+            self.level += cost
             self.level_most = max(self.level_most, self.level)
         elif is_low and ideal:
             self.denied_when_low += 1

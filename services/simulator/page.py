@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from typing import TypeVar
 
 from regional_limiter.model.share import SHARE_UNITS
 from services.simulator.report import Row
-from services.simulator.run import Outcome, Sample
+from services.simulator.run import Outcome
 
 _COLOURS = ("#3b6fd4", "#d9822b", "#2f9e6e", "#a34fc0", "#c94a5a", "#6b7a8f", "#8a7a1f", "#1f8a9e")
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 920, 220, 64, 12, 24
@@ -44,23 +45,37 @@ def page(title: str, about: str, regions: Sequence[str], rate: int, rows: Sequen
         name: [100 * sample.shares[place] / SHARE_UNITS for sample in samples] for place, name in enumerate(regions)
     }
     admitted = {name: [sample.admitted[place] for sample in samples] for place, name in enumerate(regions)}
+    return whole_page(
+        title,
+        [
+            f"<p>{escape(about)}</p>",
+            _table(rows),
+            figure("Requests a second, all regions", times, totals, mark=rate),
+            figure("Admitted a second, by region", times, admitted),
+            figure("Share of the limit in force, in percent", times, shares),
+        ],
+    )
+
+
+def whole_page(title: str, parts: Sequence[str]) -> str:
+    """A page of these parts of HTML."""
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
-            f"<h1>{escape(title)}</h1><p>{escape(about)}</p>",
-            _table(rows),
-            _figure("Requests a second, all regions", times, totals, mark=rate),
-            _figure("Admitted a second, by region", times, admitted),
-            _figure("Share of the limit in force, in percent", times, shares),
+            f"<h1>{escape(title)}</h1>",
+            *parts,
             "</body></html>",
             "",
         ]
     )
 
 
-def thinned(samples: Sequence[Sample]) -> list[Sample]:
+_T = TypeVar("_T")
+
+
+def thinned(samples: Sequence[_T]) -> list[_T]:
     """At most some hundred of them, so that a long run stays a small page."""
     step = -(-len(samples) // _POINTS_MOST) if samples else 1
     return list(samples[::step])
@@ -68,20 +83,22 @@ def thinned(samples: Sequence[Sample]) -> list[Sample]:
 
 def _table(rows: Sequence[Row]) -> str:
     heads = ["", "utilisation", "false rejects", "over the limit", "messages a second"]
+    return table(heads, [(row.name, row.utilisation, row.false_rejects, row.excess, row.messages) for row in rows])
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """``rows``: texts under ``heads``.  A cell that tells of tokens above a limit is marked."""
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join(
-        f"<tr><td>{escape(row.name)}</td><td>{row.utilisation}</td><td>{row.false_rejects}</td>"
-        f"<td{_over(row)}>{row.excess}</td><td>{row.messages}</td></tr>"
-        for row in rows
-    )
+    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _over(row: Row) -> str:
-    return ' class="over"' if row.exceeds else ""
+def _cell(text: str) -> str:
+    mark = ' class="over"' if text.endswith(" tokens") else ""
+    return f"<td{mark}>{escape(text)}</td>"
 
 
-def _figure(title: str, times: Sequence[float], series: dict[str, list[float]], mark: float | None = None) -> str:
+def figure(title: str, times: Sequence[float], series: dict[str, list[float]], mark: float | None = None) -> str:
     if not times:
         return ""
     top = max([value for values in series.values() for value in values] + [mark or 0.0, 1.0]) * 1.05

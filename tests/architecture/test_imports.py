@@ -110,6 +110,7 @@ PURE_ROOMS = (
     "clients/python/apportion/texts.py",
     "clients/python/apportion/web.py",
     "infra/local/hints.py",
+    "services/simulator/log_counts.py",
     "services/simulator/measure.py",
     "services/simulator/page.py",
     "services/simulator/report.py",
@@ -130,7 +131,12 @@ PURE_ROOMS = (
 SIMULATED_ROOMS = (
     "global_sync/simulation",
     "services/simulator/baselines.py",
+    "services/simulator/beside.py",
     "services/simulator/faults.py",
+    "services/simulator/log_report.py",
+    "services/simulator/one_point.py",
+    "services/simulator/over_log.py",
+    "services/simulator/placing.py",
     "services/simulator/run.py",
     "services/simulator/traces.py",
 )

@@ -67,3 +67,67 @@ def test_a_wrong_option_is_named_with_what_would_be_right(options: list[str], wo
     assert result.exit_code == 2
     assert options[0] in result.output
     assert word in result.output
+
+
+RULES = """
+domain: shop
+regions: {us-east: 1, eu-west: 1}
+rules:
+  - {id: shared, key: [client_key], capacity: 10, refill: 20/s, scope: global}
+  - {id: own, key: [client_key], capacity: 10, refill: 20/s}
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rules.yaml").write_text(RULES)
+    (tmp_path / "alone.yaml").write_text(RULES.replace("regions: {us-east: 1, eu-west: 1}\n", ""))
+    (tmp_path / "own.yaml").write_text(RULES.replace(", scope: global", ""))
+    (tmp_path / "empty.log").write_text("{}\n")
+    request = {"method": "GET", "path": "/"}
+    lines = [
+        {"time": 1767225600 + n / 50, "client_key": f"c{n % 2}", "dc": ["fra", "iad"][n % 2], **request}
+        for n in range(150)
+    ]
+    (tmp_path / "access.log").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path
+
+
+OVER_LOG = ["--rules", "rules.yaml", "--log", "access.log"]
+
+
+def test_a_rule_set_over_an_access_log_as_tables_and_as_a_page(here: Path) -> None:
+    places = ["--region-field", "dc", "--region-is", "fra=eu-west", "--region-is", "iad=us-east"]
+    result = run(*OVER_LOG, "--latency", "5,60", *places, "--cut", "hub:1-2", "--html", "page.html")
+    assert result.exit_code == 0, result.output
+    assert "150 requests in 3 s over 2 regions" in result.stdout
+    for words in ("10 at once, then 20/s", "never", "static split", "rule own is left out", "shares in force"):
+        assert words in result.stdout
+    assert (here / "page.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--rules", "rules.yaml"], "--rules and --log belong together"),
+        (["--log", "access.log"], "--rules and --log belong together"),
+        (["--each"], "--each: of a log only"),
+        ([*OVER_LOG, "--burst", "9"], "--burst: the limits are those of --rules"),
+        (OVER_LOG, "--latency: how far each region is from the hub, in ms one way: of us-east, eu-west"),
+        ([*OVER_LOG, "--latency", "5"], "1 numbers for 2 regions"),
+        ([*OVER_LOG, "--latency", "5,60", "--format", "morse"], "--format morse: one of"),
+        ([*OVER_LOG, "--latency", "5,60", "--region-is", "fra=mars"], "--region-is fra=mars"),
+        ([*OVER_LOG, "--latency", "5,60", "--region-is", "fra=us-east"], "of the field that --region-field names"),
+        ([*OVER_LOG, "--latency", "5,60", "--traffic", "mars"], "--traffic mars: one of us-east, eu-west"),
+        ([*OVER_LOG, "--latency", "5,60", "--skip", "60"], "there is no request in the log after 60 s"),
+        (["--rules", "own.yaml", "--log", "access.log"], "own.yaml: no rule of scope: global"),
+        (["--rules", "alone.yaml", "--log", "access.log"], "alone.yaml"),
+        ([*OVER_LOG, "--regions", "a,b,c,d,e,f,g,h,i,j,k"], "at least 11"),
+        (["--rules", "rules.yaml", "--log", "empty.log", "--latency", "5,60"], "none of the known formats"),
+    ],
+)
+def test_what_is_wrong_of_a_log_or_its_rules_is_named(here: Path, options: list[str], words: str) -> None:
+    result = run(*options)
+    assert result.exit_code in (1, 2)
+    assert words in result.output
