@@ -8,6 +8,8 @@ import os
 import secrets
 import shutil
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -23,6 +25,8 @@ LOG_FILE = "APPORTION_LOG_FILE"
 LOG_BYTES_MOST = 16 * 1024 * 1024
 LOOK_EVERY = 200
 """Lines between two looks at the size."""
+LOOK_EVERY_S = 30.0
+"""Of logs that others write."""
 
 
 class _BoundedHandler(logging.StreamHandler[TextIO]):
@@ -42,11 +46,39 @@ class _BoundedHandler(logging.StreamHandler[TextIO]):
         if self._lines % LOOK_EVERY:
             return
         try:
-            if self._path.stat().st_size > LOG_BYTES_MOST:
-                shutil.copyfile(self._path, self._path.with_name(f"{self._path.name}.1"))
-                os.truncate(self._path, 0)
+            _bound(self._path)
         except OSError:
             self.handleError(record)
+
+
+def _bound(log: Path) -> None:
+    """Move what is in a log that has grown aside: copied and emptied, for whoever has it open to append."""
+    if log.stat().st_size > LOG_BYTES_MOST:
+        try:
+            shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+        finally:
+            os.truncate(log, 0)  # above all where the disk is full
+
+
+def bound_neighbours(*patterns: str) -> None:
+    """From now on, bound logs beside ours too (``redis-*.log``): of programs that do not bound them themselves.
+
+    Nothing where our own log is not a file that we were told of: the journal, or a container's engine, bounds all.
+    """
+    log_file = os.environ.get(LOG_FILE)
+    if log_file:
+        directory = Path(log_file).parent
+        threading.Thread(target=_bound_again_and_again, args=(directory, patterns), daemon=True).start()
+
+
+def _bound_again_and_again(directory: Path, patterns: tuple[str, ...]) -> None:
+    while True:
+        for log in [log for pattern in patterns for log in directory.glob(pattern)]:
+            try:
+                _bound(log)
+            except OSError as error:
+                logging.getLogger(__name__).warning("%s cannot be bounded: %s", log, error)
+        time.sleep(LOOK_EVERY_S)
 
 
 def configure_logging(

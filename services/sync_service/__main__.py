@@ -10,6 +10,7 @@ from global_sync.agent import Agent
 from global_sync.leader import Leader
 from global_sync.tracing import UNTRACED
 from services.check_api.wiring import build_store
+from services.logs import bound_neighbours
 from services.otlp import sending, tracer_of
 from services.serve import serve
 from services.settings import RegionSettings, load_region
@@ -49,6 +50,7 @@ def build(settings: RegionSettings) -> SyncApp:
 
 def main(arguments: list[str] | None = None) -> int:
     settings = begin("sync_service", "A region's sync service.", load_region, arguments)
+    bound_neighbours("redis-*.log")
     return serve(build(settings), settings.sync, settings.sync.port)
 
 

@@ -41,6 +41,7 @@ def test_a_compose_file_is_consistent_and_its_files_are_there(file: str) -> None
     for config in whole["configs"].values():
         assert Path(config["file"]).is_file()
     for name, service in whole["services"].items():
+        assert service["logging"]["options"]["max-size"], f"{name}: a log without bound"
         assert {found["source"] for found in service.get("configs", [])} <= set(whole["configs"]), name
         assert {found["source"] for found in service.get("secrets", [])} <= set(whole["secrets"]), name
         for port in service.get("ports", []):

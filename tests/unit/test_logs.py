@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,32 @@ def test_a_log_file_does_not_grow_without_bound(tmp_path: Path) -> None:
     assert log.stat().st_size < 100_000
     assert (tmp_path / "service.log.1").stat().st_size < 100_000
     assert b'"number": 1999' in log.read_bytes() + (tmp_path / "service.log.1").read_bytes()
+
+
+def test_logs_beside_ours_of_programs_that_do_not_bound_them_are_bounded(tmp_path: Path) -> None:
+    """What is appended after a log was emptied begins at its beginning: no holes, nothing of the newest is lost."""
+    service = (
+        "import sys, time, services.logs as logs\n"
+        "logs.LOG_BYTES_MOST, logs.LOOK_EVERY_S = 20_000, 0.01\n"
+        "logs.bound_neighbours('redis-*.log')\n"
+        "sys.stdin.read()\n"
+    )
+    environment = {**os.environ, logs.LOG_FILE: str(tmp_path / "sync.log")}
+    server, other = tmp_path / "redis-7001.log", tmp_path / "other.log"
+    other.write_bytes(b"x" * 30_000)
+    with server.open("ab") as writer:
+        writer.write(b"old\n" * 10_000)
+        writer.flush()
+        with subprocess.Popen([sys.executable, "-c", service], stdin=subprocess.PIPE, env=environment) as running:
+            end = time.monotonic() + 20
+            while server.stat().st_size:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            running.communicate()
+        writer.write(b"new\n")
+    assert (tmp_path / "redis-7001.log.1").read_bytes() == b"old\n" * 10_000
+    assert server.read_bytes() == b"new\n"
+    assert other.stat().st_size == 30_000
 
 
 class _Lines:
