@@ -152,7 +152,9 @@ def rename(
     _must_be_heard(document, new, unheard)
     _must_be_known(document, old)
 
-    def edit(_: str, now: Weights) -> Weights:
+    def edit(of: str, now: Weights) -> Weights:
+        if old in now and new in now:
+            fail(f"{new} has a weight in {of} already: let {old} leave, or give {new} another weight (reweight)", 1)
         return {new if region == old else region: weight for region, weight in now.items()}
 
     _carry_out(api, _Order(edit, domain, dry_run, wait, reason, as_json))

@@ -28,6 +28,7 @@ def _rules(_known: None, tmp_path: Path) -> None:  # noqa: F811
     ("words", "problem"),
     [
         ("rename us-east nobody-yet", "nothing is heard of nobody-yet"),
+        ("rename us-east eu-west --unheard", "eu-west has a weight in life already"),
         ("join nobody-yet", "nothing is heard of nobody-yet"),
         ("leave nobody-yet", "no region is called nobody-yet; there are eu-west, us-east"),
         ("reweight us-east=0 eu-west=0", "domain life would be left without a region"),
