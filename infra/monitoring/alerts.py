@@ -83,7 +83,9 @@ ALERTS: Final = (
     ),
     Alert(
         "AgentMissing",
-        "sum by (region) (ratelimit_agent_active) < 1",
+        # A process that is gone has no series: a region whose nodes are heard and no agent is one without, too.
+        "sum by (region) (ratelimit_agent_active) < 1"
+        " or (count by (region) (ratelimit_degraded_checks_total) unless sum by (region) (ratelimit_agent_active))",
         "1m",
         "page",
         "no agent acts for {{ $labels.region }}",
@@ -165,9 +167,10 @@ ALERTS: Final = (
     ),
     Alert(
         "DenialsRise",
+        # A rule that had denied nothing before has no series of that: hence "unless it is less".
         'rule:ratelimit_checks:rate5m{outcome="denied"} > 1'
-        ' and rule:ratelimit_checks:rate5m{outcome="denied"}'
-        ' > 5 * avg_over_time(rule:ratelimit_checks:rate5m{outcome="denied"}[1h] offset 10m)',
+        ' unless rule:ratelimit_checks:rate5m{outcome="denied"}'
+        ' <= 5 * avg_over_time(rule:ratelimit_checks:rate5m{outcome="denied"}[1h] offset 10m)',
         "5m",
         "ticket",
         "{{ $labels.domain }}/{{ $labels.rule }} denies {{ $value | humanize }} a second, five times as before",
