@@ -174,12 +174,6 @@ async def test_a_region_joins_is_weighted_leaves_is_lost_and_restored_and_the_bo
         assert left["in_force"]
         assert set(world.system.regions["ap"].agent.side.bases.values()) == {0}
 
-        # What the region is called is in its Redis: another one that runs takes its weights.
-        renamed = await world.done("rename", "sa", "ap", "--domain", "other", "--reason", "a better name")
-        assert renamed["in_force"]
-        assert await world.bases("other") == {"us": 3333, "eu": 3333, "ap": 3334}
-        assert (await world.done("rename", "sa", "ap", "--domain", "other"))["changes"] == [], "repeated"
-
         await world.end_offer("eu")
         await world.end("eu")
         code, _, err = await world.cli("destroyed", "eu", "--reason", "burnt")
