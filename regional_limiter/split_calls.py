@@ -3,7 +3,8 @@
 A check asks one sub-bucket at a time, since each that allows has charged: first where most was seen left, and when
 it denies the next one, until none is left to ask or the time is over.  A request with an id goes the same way on
 every node, so that the one that charged it then answers it again.  A call that may have run ends the check as it
-would for one bucket: another one could be charged as well.
+would for one bucket: another one could be charged as well.  With an id any sub-bucket that is silent does: another
+node may reach it, and charge it there.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from regional_limiter.store.base import (
     TokenLease,
 )
 from regional_limiter.sub_buckets import SubBuckets, spread, sub_call
-from regional_limiter.submitting import all_of, settled
+from regional_limiter.submitting import all_of
 
 _T = TypeVar("_T")
 
@@ -152,17 +153,18 @@ class SplitCalls:
     async def settle(self, calls: Sequence[BucketCall], request_id: str) -> None:
         """Charge a request that was allowed elsewhere, whether or not it is there, and once under its id.
 
-        A split key only where one of its sub-buckets holds it: its request may have been anywhere.
+        When it comes again, it is known as allowed.  Of a split key the last sub-bucket on its way is charged when
+        none has it: until then its request may have been charged by any.
         """
         if calls[0].split == 1:
-            await self._store.check([replace(call, charge_denied=True) for call in calls], request_id)
-        else:
-            prepared = self.prepare(calls, request_id)
-
-            def submit(done: Decided) -> None:
-                self.submit(prepared, done)
-
-            await settled(submit)
+            await self._store.check(list(map(_was_allowed, calls)), request_id)
+            return
+        call = calls[0]
+        *before, last = _way(self._buckets_of(call), call.cost, request_id)
+        for place in before:
+            if (await self._store.check([sub_call(call, place)], request_id))[0].allowed:
+                return
+        await self._store.check([_was_allowed(sub_call(call, last))], request_id)
 
     async def refund(
         self, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None
@@ -251,13 +253,8 @@ class _Try:
         call, request_id = self._split.call, self._split.request_id
         if request_id is None:
             return self._buckets.best(call.cost, self._tried, now_us)
-        # By what was seen no two nodes would go the same way.
-        first = crc32(request_id.encode())
-        for step in range(call.split):
-            place = (first + step) % call.split
-            if not self._tried or (place not in self._tried and self._buckets.parts[place] >= call.cost):
-                return place
-        return -1
+        way = _way(self._buckets, call.cost, request_id)
+        return way[len(self._tried)] if len(self._tried) < len(way) else -1
 
     def _decided(self, outcome: list[Verdict] | Exception) -> None:
         place, now_us = self._tried[-1], self._now_us()
@@ -270,7 +267,7 @@ class _Try:
             self._verdicts.append(verdict)
         elif isinstance(outcome, StoreUnavailable):
             self._buckets.silent(place, now_us)
-            if outcome.may_have_run:
+            if outcome.may_have_run or self._split.request_id is not None:
                 self._done(outcome)
                 return
             self._failure = outcome
@@ -310,6 +307,17 @@ class _Look:
             self._done(failure)
         else:
             self._done([self._split.buckets.peeked(self._verdicts, failure is not None)])
+
+
+def _way(buckets: SubBuckets, cost: int, request_id: str) -> list[int]:
+    """The sub-buckets that a request with an id asks, in order; what each node saw would lead it elsewhere."""
+    split = len(buckets.parts)
+    first, *others = ((crc32(request_id.encode()) + step) % split for step in range(split))
+    return [first, *(place for place in others if buckets.parts[place] >= cost)]
+
+
+def _was_allowed(call: BucketCall) -> BucketCall:
+    return replace(call, charge_denied=True, was_allowed=True)
 
 
 def _parts(call: BucketCall) -> list[BucketCall]:

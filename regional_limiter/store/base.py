@@ -54,6 +54,9 @@ class BucketCall:
     By kind: ``refill`` of the buckets, ``queue`` of a leaky bucket; ``window_ms`` of the windows, or ``calendar``
     of a fixed window; ``lease_ms`` and ``holder`` (who takes or releases; "" elsewhere) of concurrency.
 
+    ``was_allowed``, only with ``charge_denied``: a node has allowed it already, without the store.  What is charged
+    although it is not left is answered, and remembered of its request, as allowed.
+
     ``split``: over how many sub-buckets the key is spread; a store itself only takes 1 (see ``split_calls``).
 
     ``packed`` is the store's memory of how this call is written for it, and no part of what is asked.
@@ -78,6 +81,7 @@ class BucketCall:
     lease_ms: int | None = None
     holder: str = ""
     split: int = 1
+    was_allowed: bool = False
     packed: bytes = field(default=b"", init=False, compare=False, repr=False)
 
     @property

@@ -235,7 +235,8 @@ def limit_of(call: BucketCall, now_ms: int) -> bytes:
     functions = functions_of(call)
     numbers = ",".join(map(str, functions.numbers(call, now_ms)))
     shares = f"{int(call.sharing)} {call.regions} {call.largest_share} {call.base_version} {call.base} {call.extra}"
-    text = f"{functions.number} {call.capacity} {numbers} {int(call.charge_denied)} {shares} {call.domain}"
+    charges = 2 if call.was_allowed else int(call.charge_denied)
+    text = f"{functions.number} {call.capacity} {numbers} {charges} {shares} {call.domain}"
     packed = text.encode()
     if call.calendar is None:
         object.__setattr__(call, "packed", packed)
@@ -283,29 +284,25 @@ def encode_refund(
 
 def decode_check(reply: Sequence[int]) -> list[Verdict]:
     """Raises OtherRequest."""
+    if reply[0] < 0:
+        if len(reply) == 1:
+            raise OtherRequest
+        return [
+            Verdict(True, Reason.OK, ~left, 0, reset_after_ms)
+            for left, reset_after_ms in zip(reply[::2], reply[1::2], strict=True)
+        ]
     if len(reply) == _VERDICT_FIELDS:
         return [_verdict(*reply)]
-    if len(reply) == 1:
-        raise OtherRequest
     return [_verdict(*reply[at : at + _VERDICT_FIELDS]) for at in range(0, len(reply), _VERDICT_FIELDS)]
 
 
 def decode_plain_check(reply: Sequence[int]) -> list[Verdict] | Allowed:
-    """As :func:`decode_check`, but shortly if every rule allows now, was asked just now, and follows no share."""
-    if len(reply) == _VERDICT_FIELDS:
-        if reply[0] == 1 and not (reply[1] or reply[3] or reply[6]):
-            return Allowed([reply[2]], [reply[4]])
-    elif len(reply) > 1:
-        rules = len(reply) // _VERDICT_FIELDS
-        zeros = [0] * rules
-        if (
-            reply[0::_VERDICT_FIELDS] == [1] * rules
-            and reply[1::_VERDICT_FIELDS] == zeros
-            and reply[3::_VERDICT_FIELDS] == zeros
-            and reply[6::_VERDICT_FIELDS] == zeros
-        ):
-            return Allowed(list(reply[2::_VERDICT_FIELDS]), list(reply[4::_VERDICT_FIELDS]))
-    return decode_check(reply)
+    """As :func:`decode_check`, but as shortly as it was said where every rule allows at once."""
+    if reply[0] >= 0 or len(reply) == 1:
+        return decode_check(reply)
+    if len(reply) == 2:
+        return Allowed([~reply[0]], [reply[1]])
+    return Allowed([~left for left in reply[::2]], list(reply[1::2]))
 
 
 def _verdict(

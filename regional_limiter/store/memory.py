@@ -116,7 +116,9 @@ class MemoryPoint:
         for call, ending in zip(calls, endings, strict=True):
             self._store(call, ending, now_ms)
             self._note_use(call, ending.verdict, now_ms)
-        verdicts = [ending.verdict for ending in endings]
+        verdicts = [
+            _as_told(call, outcome, ending) for call, outcome, ending in zip(calls, outcomes, endings, strict=True)
+        ]
         if record is not None and request_id is not None and any(call.cost for call in calls):
             kept = _Record(asked_digest(calls), tuple(verdicts), turn)
             _remember(self._records, record, (kept, now_ms + RECORD_MS))
@@ -489,6 +491,13 @@ class MemoryStore:
         if len(tags) != 1 or len({call.key for call in calls}) != len(calls):
             raise ValueError("the buckets of one call must differ and share one hash tag")
         return self.point(self.point_of(calls[0].key))
+
+
+def _as_told(call: BucketCall, outcome: Outcome, ending: Ending) -> Verdict:
+    verdict = ending.verdict
+    if call.was_allowed and verdict.reason is Reason.LIMITED and ending is outcome.charged is not outcome.left:
+        return replace(verdict, allowed=True, reason=Reason.OK, retry_after_ms=0)
+    return verdict
 
 
 def _group(call: BucketCall, now_ms: int) -> str:

@@ -76,13 +76,14 @@ def bare_app(server: Server) -> Any:
         given = decode((await receive())["body"])
         key = f"rl:{{{given.client_key}}}:default/all:{given.client_key}"
         reply: Any = await server.call(pack("FCALL", function, 1, key, 1, given.cost, limit), 2.0)
-        reset_s = -(-reply[4] // 1000)
-        body = encode(_Answer(reply[0] == 1, CAPACITY, reply[2], 0, reply[4], "all", "ok", False))
+        left, reset_ms = ~reply[0], reply[1]
+        reset_s = -(-reset_ms // 1000)
+        body = encode(_Answer(left >= 0, CAPACITY, left, 0, reset_ms, "all", "ok", False))
         headers = [
             (b"ratelimit-policy", b'"all";q=%d;pk=:AAAAAAAAAAA=:' % CAPACITY),
-            (b"ratelimit", b'"all";r=%d;t=%d' % (reply[2], reset_s)),
+            (b"ratelimit", b'"all";r=%d;t=%d' % (left, reset_s)),
             (b"x-ratelimit-limit", b"%d" % CAPACITY),
-            (b"x-ratelimit-remaining", b"%d" % reply[2]),
+            (b"x-ratelimit-remaining", b"%d" % left),
             (b"x-ratelimit-reset", b"%d" % reset_s),
             (b"content-type", b"application/json"),
             (b"cache-control", b"no-store"),

@@ -11,6 +11,7 @@ from time import time_ns
 import pytest
 import redis
 
+from regional_limiter.model.decision import Verdict
 from regional_limiter.model.enforcement import BASE, Write
 from regional_limiter.model.keys import bucket_key
 from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate, Rule
@@ -44,9 +45,26 @@ def call_of(name: str = "r", **fields: object) -> BucketCall:
     return BucketCall(f"rl:{{t}}:d/{name}:u", **{**usual, **fields})  # type: ignore[arg-type]
 
 
-def check(server: RedisServer, *calls: BucketCall, request_id: str | None = None) -> list[int]:
+def check(server: RedisServer, *calls: BucketCall, request_id: str | None = None) -> list[Verdict]:
+    return wire.decode_check(reply_to(server, *calls, request_id=request_id))
+
+
+def reply_to(server: RedisServer, *calls: BucketCall, request_id: str | None = None) -> list[int]:
     reply = server.call(LIBRARY, "check", wire.encode_check(calls, request_id, time_ns() // 1_000_000))
     return [int(number) for number in reply]
+
+
+def test_a_reply_is_brief_exactly_where_all_allow_at_once_and_follow_no_share(server: RedisServer) -> None:
+    bucket, window = call_of(), call_of("w", algorithm=Algorithm.FIXED_WINDOW, refill=None, window_ms=86_400_000)
+    assert len(reply_to(server, bucket)) == 2
+    assert len(reply_to(server, bucket, window)) == 4
+    assert [verdict.remaining for verdict in check(server, bucket, window)] == [17, 18]
+    static = call_of("s", sharing=Sharing.STATIC, regions=2, base=5000)
+    queue = call_of("q", algorithm=Algorithm.LEAKY_BUCKET, queue=True)
+    check(server, queue)
+    for calls in ((call_of(cost=21),), (bucket, call_of("b", cost=21)), (bucket, static), (bucket, queue)):
+        assert len(reply_to(server, *calls)) == 9 * len(calls)
+    assert len(reply_to(server, bucket, request_id="r")) == 9
 
 
 def test_a_live_bucket_takes_at_most_135_bytes(server: RedisServer) -> None:
@@ -115,7 +133,7 @@ def test_every_key_has_an_end_and_a_peek_makes_none(server: RedisServer) -> None
 def test_fifty_threads_are_charged_exactly(server: RedisServer) -> None:
     call = call_of(capacity=100, refill=Rate(1, 86_400_000))
     with ThreadPoolExecutor(50) as pool:
-        allowed = pool.map(lambda _: check(server, call)[0], range(200))
+        allowed = pool.map(lambda _: check(server, call)[0].allowed, range(200))
     assert sum(allowed) == 100
 
 
@@ -150,7 +168,7 @@ def test_the_variable_is_lost_when_the_library_is_replaced_and_buckets_are_not(s
     server.call(LIBRARY, "publish_rules", wire.encode_publish_rules(7, b"x"))
     server.load(LIBRARY)
     assert wire.decode_fetch_rules(server.call(LIBRARY, "fetch_rules", wire.encode_fetch_rules())) == (-1, b"")
-    assert check(server, call_of())[2] == 18
+    assert check(server, call_of())[0].remaining == 18
 
 
 def test_two_versions_live_side_by_side_with_a_variable_each(server: RedisServer) -> None:
@@ -159,7 +177,8 @@ def test_two_versions_live_side_by_side_with_a_variable_each(server: RedisServer
     server.call(other, "publish_rules", wire.encode_publish_rules(7, b"x"))
     assert server.call(LIBRARY, "fetch_rules", wire.encode_fetch_rules()) == [-1, b""]
     check(server, call_of())
-    assert server.call(other, "check", wire.encode_check([call_of()]))[2] == 18
+    reply = [int(number) for number in server.call(other, "check", wire.encode_check([call_of()]))]
+    assert wire.decode_check(reply)[0].remaining == 18
 
 
 def test_a_thousand_and_first_node_is_refused_not_a_known_one_forgotten(server: RedisServer) -> None:

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from regional_limiter.model.decision import Reason
+from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.rule import Algorithm, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall, ReturnedLease
-from regional_limiter.sub_buckets import part_of, sub_key
+from regional_limiter.sub_buckets import part_of, sub_call, sub_key
 from tests.contract.points import PythonPoint, RedisPoint, told
 from tests.contract.redis_server import RedisServer
 from tests.contract.split_point import SplitPoint
@@ -136,6 +138,24 @@ def test_one_silent_shard_takes_its_part_with_it_and_no_more() -> None:
     assert (verdicts[-1].degraded, verdicts[0].degraded) == (True, False)
     split.store.silent = set()
     assert [split.check(START_US + 600_000 + n, [call])[0].allowed for n in range(4)] == [True] * 3 + [False]
+
+
+@pytest.mark.parametrize("empty", [0, 1])
+def test_a_request_is_not_charged_past_a_silent_shard_where_another_node_reaches_it(empty: int) -> None:
+    """``empty``: sub-buckets on its way that deny it before the silent one is asked."""
+    split = SplitPoint(PythonPoint(TIMES), nodes=2)
+    call = call_of(Algorithm.FIXED_WINDOW, 9, 3)
+    first = crc32(b"r") % 3
+    for place in range(first, first + empty):
+        split.store.point.check(START_US, [replace(sub_call(call, place % 3), cost=3)])
+    split.store.silent = {sub_key(call.key, 3, (first + empty) % 3)}
+    with pytest.raises(StoreUnavailable):
+        split.check(START_US, [call], "r", node=0)
+    assert split.check(START_US, [call], node=0)[0].allowed, "without an id any other will do"
+    split.store.silent = set()
+    told = [split.check(START_US, [call], "r", node=node)[0] for node in (1, 0, 1)]
+    assert [(verdict.allowed, verdict.replayed) for verdict in told] == [(True, False), (True, True), (True, True)]
+    assert split.check(START_US, [replace(call, cost=0)])[0].remaining == 9 - 3 * empty - 2
 
 
 def test_a_token_lease_is_of_one_sub_bucket_and_comes_back_to_it() -> None:

@@ -120,6 +120,8 @@ class Walk:
         if self.random.random() < 0.1:
             beside = BucketCall("rl:{tag}:default/site:a", Algorithm.FIXED_WINDOW, 6, None, 3000, 1)
             calls.append(beside)
+        if self.random.random() < 0.1:
+            calls = [replace(call, charge_denied=True, was_allowed=True) for call in calls]
         # As many at once as leave more than one call trims.
         for _ in range(self.random.choice((1, 1, 1, 2, 6, 40) if self.numbers["capacity"] > 20 else (1, 1, 3))):
             verdicts = self.both("check", calls, self.ids.of_check(calls))

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from regional_limiter.algorithms.sliding_window_log import memory_bytes_most
+from regional_limiter.model.decision import Verdict
 from regional_limiter.model.rule import Algorithm
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store import library as wire
@@ -45,8 +46,9 @@ def slots(limit: int, holder: str, cost: int = 1) -> BucketCall:
     return BucketCall(KEY, Algorithm.CONCURRENCY, limit, None, None, cost, lease_ms=HOUR_MS, holder=holder)
 
 
-def check(server: RedisServer, *calls: BucketCall, request_id: str | None = None) -> list[int]:
-    return [int(number) for number in server.call(LIBRARY, "check", wire.encode_check(calls, request_id))]
+def check(server: RedisServer, *calls: BucketCall, request_id: str | None = None) -> list[Verdict]:
+    reply = server.call(LIBRARY, "check", wire.encode_check(calls, request_id))
+    return wire.decode_check([int(number) for number in reply])
 
 
 def fill(server: RedisServer, calls: list[BucketCall]) -> None:
@@ -78,7 +80,7 @@ def test_a_full_log_takes_no_more_than_its_rule_is_said_to(server: RedisServer, 
     entries = [(10**12 + number, number + 1) for number in range(limit)]
     packed = [time_ms.to_bytes(6, "little") + end.to_bytes(6, "little") for time_ms, end in [(0, 0), *entries]]
     server.client.rpush(KEY + ":l", *packed)
-    assert check(server, replace(call, cost=0))[2] == limit
+    assert check(server, replace(call, cost=0))[0].remaining == limit
     assert most / 2 <= memory(server, ":l") <= most
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from time import time_ns
 from typing import Any
 
+import pytest
+
 from regional_limiter.fallback import Fallback, Unanswered
 from regional_limiter.limiter import Limiter
 from regional_limiter.model.decision import Reason
@@ -175,6 +177,25 @@ async def test_a_request_that_was_decided_locally_is_charged_once_and_answered_a
         assert (later.allowed, later.verdicts[0].verdict.replayed) == (True, True)
         assert await left(limiter) == [14, 14]
         assert not limiter._fallback.owes
+
+
+@pytest.mark.parametrize("split", [1, 4])
+async def test_a_request_that_is_charged_to_an_empty_bucket_is_known_as_allowed(tmp_path: Path, split: int) -> None:
+    numbers = rule("a", capacity=20, refill="1/h", split=split)
+    async with node(tmp_path, numbers) as (store, limiter):
+        store.cut("memory:1/1")
+        assert (await limiter.check(check(cost=2, request_id="r"))).allowed
+        store.heal("memory:1/1")
+        for _ in range(4):  # others spend everything before it is charged
+            assert (await limiter.check(check(cost=5))).allowed
+        await paid(limiter)
+        again = await limiter.check(check(cost=2, request_id="r"))
+        assert (again.allowed, again.verdicts[0].verdict.replayed) == (True, True)
+        assert not (await limiter.check(check(request_id="another"))).allowed
+        # What it took is missing: it is given back before anything is left again.
+        await limiter.refund(check(cost=2, request_id="r"))
+        await limiter.refund(check(cost=1))
+        assert await left(limiter) == [1]
 
 
 async def test_what_an_open_rule_let_through_is_charged(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@
 --   "kind capacity numbers charge_denied sharing regions largest_share base_version base extra domain"
 --   kind and its numbers, joined by commas: 1 token bucket (tokens, period_ms), 2 fixed window (window_ms; of a
 --   calendar: four edges in ms), 3 GCRA (as 1), 4 leaky bucket (as 1, queue), 5 sliding window by two counts and 6 by
---   a log (window_ms), 7 concurrency (lease_ms); sharing 0 whole, 1 static, 2 adaptive.  It is the same for every
+--   a log (window_ms), 7 concurrency (lease_ms); charge_denied 0 no, 1 yes, 2 yes, and what was charged so is answered
+--   and remembered as allowed, as it was by a node; sharing 0 whole, 1 static, 2 adaptive.  It is the same for every
 --   call of a rule (of a calendar: until the next edge), so it is parsed once and remembered.
 -- VERDICT is nine integers: allowed (0 no, 1 yes; 2 more in an answer that is given again; 4 more for each TURN), reason (0 ok, 1 limited,
 --   2 exceeds_capacity, 3 zero_limit), remaining, wait in ms (denied: until it is worth to ask again, -1 never;
@@ -21,7 +22,10 @@
 --
 -- check          keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER.. [, ASKED]
 --                                                                  -> VERDICT x n, or -1: RECORD is of a request that
---                                                                  asked for something else, and nothing was done
+--                                                                  asked for something else, and nothing was done;
+--                                                                  where every rule allows at once, follows no share
+--                                                                  and there is no RECORD: (-1 - remaining,
+--                                                                  reset_after_ms) x n
 -- refund         keys BUCKET x n [, RECORD, CHARGE x n]   args n, (cost, LIMIT) x n, HOLDER.. [, ASKED, TURN]
 --                                                                  -> given back, remaining (x n); nothing if the
 --                                                                  request has had another turn since (TURN -: any)

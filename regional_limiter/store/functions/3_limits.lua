@@ -31,7 +31,7 @@ local function limit_of(text)
   if not kind or not kinds[kind] then error('APPORTION a limit that cannot be read: ' .. text) end
   p = {
     kind = kinds[kind], capacity = tonumber(capacity),
-    charge_denied = charge_denied == '1', whole = sharing == '0', adaptive = sharing == '2',
+    charge_denied = charge_denied ~= '0', was_allowed = charge_denied == '2', whole = sharing == '0', adaptive = sharing == '2',
     regions = tonumber(regions), base_version = tonumber(base_version), base = tonumber(base), domain = domain,
   }
   if p.adaptive and not p.kind.adaptive then error('APPORTION a kind that cannot be adaptive: ' .. text) end

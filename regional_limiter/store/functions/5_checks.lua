@@ -94,19 +94,34 @@ local function check(keys, args)
     if cost > 0 then costly = true end
     if not examine(i, keys[i], cost, p, t, ms, holder) then everyone = false end
   end
+  local brief = everyone and not record
+  for i = 1, rules do
+    local s = seen[i]
+    local p = s.p
+    s.charge = s.cost > 0 and (everyone or s.costs_denied)
+    s.remaining, s.wait, s.reset = p.kind.finish(s, p, s.charge)
+    if s.reason > LIMITED then s.wait = -1 end
+    if s.charge and p.was_allowed and s.reason == LIMITED then s.reason, s.wait = OK, 0 end
+    if s.wait ~= 0 or not p.whole then brief = false end
+  end
   local reply, stored = {}, {}
+  if brief then
+    for i = 1, rules do
+      local s = seen[i]
+      reply[2 * i - 1], reply[2 * i] = -1 - s.remaining, s.reset
+    end
+    return reply
+  end
   for i = 1, rules do
     local s, n = seen[i], 9 * (i - 1)
-    local p, charge = s.p, s.cost > 0 and (everyone or s.costs_denied)
-    local remaining, wait, reset = p.kind.finish(s, p, charge)
-    if s.reason > LIMITED then wait = -1 end
+    local p = s.p
     reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5] =
-      s.reason == OK and 1 or 0, s.reason, remaining, wait, reset
+      s.reason == OK and 1 or 0, s.reason, s.remaining, s.wait, s.reset
     reply[n + 6], reply[n + 7], reply[n + 8], reply[n + 9] = s.share, s.kind, s.session_left, s.consent_left
     if record and costly then
       for f = 1, 5 do stored[5 * (i - 1) + f] = reply[n + f] end
       reply[n + 1] = reply[n + 1] + 4 * turn
-      local charged = (charge and s.cost or 0) .. ' ' .. (p.kind.window and p.kind.window(p, ms) or 0)
+      local charged = (s.charge and s.cost or 0) .. ' ' .. (p.kind.window and p.kind.window(p, ms) or 0)
       redis.call('SET', keys[rules + 1 + i], charged, 'PX', RECORD_MS)
     end
   end
