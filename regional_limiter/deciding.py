@@ -115,20 +115,23 @@ class Deciding:
         for place, prepared in enumerate(asking.prepared):
             self._submit(prepared, partial(one_decided, place))
 
-    def ask_plainly(self, asking: Asking, done: DonePlainly) -> None:
-        """:meth:`ask` where :attr:`Asking.is_plain`."""
-        asked_us = monotonic_ns() // 1000
+    def leased(self, asking: Asking) -> Allowed | None:
+        """What token leases allow, where :attr:`Asking.is_plain`."""
         leases = self._token_leases
-        calls = asking.calls
-        if (
-            asking.may_lease
-            and leases.table.holds
-            and (leased := leases.spend_plainly(calls, asked_us)) is not None
-        ):
+        if not (asking.may_lease and asking.is_plain and leases.table.holds):
+            return None
+        leased = leases.spend_plainly(asking.calls, monotonic_ns() // 1000)
+        if leased is not None:
             self._counts.allowed(asking)
             leased.asking = asking
+        return leased
+
+    def ask_plainly(self, asking: Asking, done: DonePlainly) -> None:
+        """:meth:`ask` where :attr:`Asking.is_plain`."""
+        if (leased := self.leased(asking)) is not None:
             done(leased)
             return
+        asked_us = monotonic_ns() // 1000
         denials = self._denials
         if asking.alone and denials.known and (denial := denials.verdict(asking.calls[0], asked_us)) is not None:
             done(self._answers.of(asking, [denial]))

@@ -251,7 +251,10 @@ class Limiter:
 
         Raises InvalidCheck and RulesUnavailable, and then never calls ``done``.
         """
-        self._knowing(check, partial(self._submit, done=done), done)
+        if self._subjects.is_needed:
+            self._knowing(check, partial(self._submit, done=done), done)
+        else:
+            self._submit(check, done)
 
     def _submit(self, check: Check, done: Done) -> None:
         self._deciding.ask(self._asking(check), check.request_id, done)
@@ -293,7 +296,19 @@ class Limiter:
 
     def submit_plainly(self, check: Check, done: DonePlainly) -> None:
         """:meth:`submit` for callers to whom an Allowed says enough (its ``asking`` says what was asked)."""
-        self._knowing(check, partial(self._submit_plainly, done=done), done)
+        if self._subjects.is_needed:
+            self._knowing(check, partial(self._submit_plainly, done=done), done)
+        else:
+            self._submit_plainly(check, done)
+
+    def leased(self, check: Check) -> Allowed | None:
+        """The answer to a check that token leases decide at once, counted.  None: it is to be submitted."""
+        if not self._token_leases.table.holds:
+            return None
+        asking: Asking | None = check.asking
+        if asking is None or self._subjects.is_needed or asking.generation != self._planner.generation:
+            return None
+        return self._deciding.leased(asking)
 
     def _submit_plainly(self, check: Check, done: DonePlainly) -> None:
         asking = self._asking(check)
@@ -351,7 +366,8 @@ class Limiter:
 
         Raises InvalidCheck (also for a request's id that asked for something else before) and RulesUnavailable.
         """
-        check = await self._known(check)
+        if self._subjects.is_needed:
+            check = await self._known(check)
         asking = self._asking(check)
         if not asking.is_plain:
             return await settled(partial(self._deciding.ask, asking, check.request_id))

@@ -18,6 +18,8 @@ from regional_limiter.usage import CANARY, SHADOW, Totals, is_interesting
 RULES_COUNTED = 10_000
 KEYS_COUNTED = 1000
 CAUSES_MOST = 32
+NOTED_MOST = 1024
+"""Of what is asked again and again: that it was allowed is noted there, and counted when somebody looks."""
 
 # In Python 3.11 to name a member of an enumeration costs 0.2 us, and these are named for every check.
 _FLOOR: Final = ShareKind.FLOOR
@@ -34,13 +36,16 @@ class NodeCounts:
         self._windows = KeyWindows()
         self._degraded: dict[str, int] = {}
         self._wanted = wanted
+        self._noted: list[Asking] = []
 
     def filled(self) -> dict[str, tuple[int, int]]:
         """By table: entries, and how many there may be."""
+        self._count_noted()
         return {"rules_counted": self._rules.filled, "keys_counted": self._keys.filled}
 
     def usage(self) -> Mapping[str, RuleTotals]:
         """By ``domain/rule``, and the rows beside it (see ``usage.py``)."""
+        self._count_noted()
         return self._rules.snapshot(RULES_COUNTED)
 
     def key_usage(self) -> Mapping[str, RuleTotals]:
@@ -49,6 +54,7 @@ class NodeCounts:
 
     def windows(self, now_us: int) -> Mapping[str, Mapping[str, RuleTotals]]:
         """By window, of the busiest keys of all rules (see ``key_windows.py``)."""
+        self._count_noted()
         return self._windows.told(now_us)
 
     def degraded_by_cause(self) -> dict[str, int]:
@@ -61,10 +67,19 @@ class NodeCounts:
 
     def allowed(self, asking: Asking) -> None:
         """:meth:`decided` of a plain check that was allowed."""
-        by_rule, by_key = self._rules.add_allowed, self._windows.add_allowed
-        for name, key, cost in asking.counted:
-            by_rule(name, cost)
-            by_key(key, cost)
+        asking.noted += 1
+        if asking.noted == 1:
+            self._noted.append(asking)
+            if len(self._noted) >= NOTED_MOST:
+                self._count_noted()
+
+    def _count_noted(self) -> None:
+        noted, self._noted = self._noted, []
+        for asking in noted:
+            checks, asking.noted = asking.noted, 0
+            for name, key, cost in asking.counted:
+                self._rules.add_allowed(name, cost, checks)
+                self._windows.add_allowed(key, cost, checks)
 
     def handed_on(self, rule: str, allowed: int, denied: int) -> None:
         """Checks of cost 1 that others have decided, by what they were given of ``rule`` (``domain/rule``)."""

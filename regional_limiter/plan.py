@@ -193,8 +193,8 @@ class Asking:
 
     ``prepared``: by group, as the store prepares it.  ``may_lease``: token leases may decide it.  ``alone``: one
     rule decides, and what it denies may be remembered.  ``is_plain``: the verdicts of one call of the store are
-    all that there is to it.  ``generation``: of its plan.  ``counted``: rule, key and cost of each call.  ``told``
-    is what whoever tells the answers keeps with it.
+    all that there is to it.  ``generation``: of its plan.  ``counted``: rule, key and cost of each call; ``noted``:
+    how often they were allowed and are not counted yet.  ``told`` is what whoever tells the answers keeps with it.
     """
 
     __slots__ = (
@@ -205,6 +205,7 @@ class Asking:
         "generation",
         "is_plain",
         "may_lease",
+        "noted",
         "plan",
         "prepared",
         "told",
@@ -214,6 +215,7 @@ class Asking:
         self, plan: Plan, cost: int, calls: list[BucketCall], prepared: list[Any], request_id: str | None
     ) -> None:
         self.told: Any = None
+        self.noted = 0
         self.plan = plan
         self.generation = plan.generation
         self.cost = cost

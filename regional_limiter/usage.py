@@ -56,14 +56,14 @@ class Totals:
         if at_floor:
             row[5] += 1
 
-    def add_allowed(self, name: str, cost: int) -> None:
-        """:meth:`add` for what nearly all checks are."""
+    def add_allowed(self, name: str, cost: int, checks: int = 1) -> None:
+        """:meth:`add` for what nearly all checks are: ``checks`` of them, of ``cost`` each."""
         row = self._rows.get(name)
         if row is None:
-            self.add(name, True, cost, False)
+            self.add(name, True, cost * checks, False, checks=checks)
         else:
-            row[0] += 1
-            row[2] += cost
+            row[0] += checks
+            row[2] += cost * checks
 
     def snapshot(self, names_most: int) -> dict[str, RuleTotals]:
         """The totals of the busiest names, at most ``names_most``."""

@@ -57,7 +57,7 @@ from services.check_api.bodies import (
     parse_reset,
     wants_detail,
 )
-from services.check_api.check_limiter import CheckLimiter, plainest
+from services.check_api.check_limiter import CheckLimiter, leased_by, plainest
 from services.check_api.counts import SERIES_MOST, Counts, StoreCalls
 from services.check_api.explaining import EXPLAIN_PATH, explain_body, parse_explain
 from services.check_api.headers import HeaderMode, LegacyReset, Lines, answer_lines, as_headers
@@ -190,6 +190,7 @@ class NodeApp:
         self.was_ready = False
         """Once it is, it stays so."""
         self.submit = plainest(limiter)
+        self.leased = leased_by(limiter)
         self.batches = Batches(self.submit)
         self._parsed_beside = 0
         self.heads = Heads(self._token)

@@ -8,9 +8,11 @@ from typing import Protocol, runtime_checkable
 from regional_limiter.lending import Brought, Lent
 from regional_limiter.limiter import Done, DonePlainly, DoneTogether, Explained, Inspection, LimiterStatus
 from regional_limiter.model.decision import Answer, Check
+from regional_limiter.store.base import Allowed
 from regional_limiter.together import Asked
 
 Submit = Callable[[Check, DonePlainly], None]
+Leased = Callable[[Check], Allowed | None]
 
 
 class CheckLimiter(Protocol):
@@ -70,7 +72,20 @@ class PlainLimiter(CheckLimiter, Protocol):
         """:meth:`submit`; ``done`` may get an Allowed."""
         ...
 
+    def leased(self, check: Check) -> Allowed | None:
+        """The answer to a check that token leases decide at once.  None: it is to be submitted."""
+        ...
+
 
 def plainest(limiter: CheckLimiter) -> Submit:
     """How to ask ``limiter`` so that most answers come in the shortest way that it has."""
     return limiter.submit_plainly if isinstance(limiter, PlainLimiter) else limiter.submit
+
+
+def leased_by(limiter: CheckLimiter) -> Leased:
+    """How to learn what ``limiter`` decides at once by token leases: nothing, if it cannot say so shortly."""
+    return limiter.leased if isinstance(limiter, PlainLimiter) else _nothing_leased
+
+
+def _nothing_leased(check: Check) -> None:
+    return None

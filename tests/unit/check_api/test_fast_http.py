@@ -11,9 +11,11 @@ import pytest
 
 from regional_limiter.limiter import Done
 from regional_limiter.model.decision import Answer, Check
+from regional_limiter.store.base import Allowed
 from services.check_api import fast_http, heads
 from services.check_api.fast_http import PIPELINED_MOST, FastHttp
 from services.check_api.heads import Head, Heads
+from tests.unit.check_api.allowances import HASH, allowed_by
 from tests.unit.check_api.fakes import FakeLimiter, answer_of, node_of, rule_verdict
 from tests.unit.check_api.wire import Connection
 
@@ -249,6 +251,37 @@ async def test_a_request_in_two_parts_is_one_and_a_part_alone_goes_to_the_slow_p
     assert connection.said.count(b"HTTP/1.1 200 OK") == 2
 
 
+@pytest.mark.parametrize("part_bytes", [1_400, 65_536])
+async def test_a_large_batch_in_many_parts_never_becomes_an_asgi_request(part_bytes: int) -> None:
+    limiter = FakeLimiter()
+    connection = connected(limiter)
+    whole = batch(*(f"{number:0>120}" for number in range(1000)))
+    assert len(whole) > 150_000
+    for start in range(0, len(whole), part_bytes):
+        connection.send(whole[start : start + part_bytes])
+    await connection.quiet()
+    assert connection.protocol.cycle is None
+    assert [check.attributes["client_key"][-3:] for check in limiter.checks] == [f"{n:0>3}" for n in range(1000)]
+    assert connection.said.count(b"HTTP/1.1 200 OK") == 1
+
+
+async def test_a_large_batch_of_which_no_more_comes_goes_to_the_slow_path_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fast_http, "HOLD_S", 0.0)
+    limiter = FakeLimiter()
+    connection = connected(limiter)
+    whole = batch(*(f"{number:0>120}" for number in range(1000)))
+    for part in (whole[:1_000], whole[1_000:90_000], whole[90_000:140_000]):
+        connection.send(part)
+    while connection.protocol.cycle is None:  # noqa: ASYNC110 - the timer of no length sets no event
+        await asyncio.sleep(0)
+    connection.send(whole[140_000:] + request("a"))
+    while connection.said.count(b"HTTP/1.1 200 OK") < 2:  # noqa: ASYNC110 - a large body is read in a thread
+        await asyncio.sleep(0)
+    assert len(limiter.checks) == 1001
+
+
 async def test_too_many_connections_are_told_so_on_either_path() -> None:
     connection = connected(FakeLimiter(), limit_concurrency=0)
     connection.send(request("a"))
@@ -264,6 +297,70 @@ async def test_batches_that_find_no_room_are_503_and_their_connection_goes_on() 
     await connection.quiet()
     assert connection.said.startswith(b"HTTP/1.1 503 ")
     assert not connection.transport.closed
+
+
+# ---- what token leases decide
+
+
+@dataclass
+class LeasedLimiter(WaitingLimiter):
+    """Knows the answer of keys that begin with "hot", and of "bug" only that it cannot be told."""
+
+    def leased(self, check: Check) -> Allowed | None:
+        key = check.attributes["client_key"]
+        if key == "bug":
+            raise KeyError(key)
+        return allowed_by([(f"r-{key}", 100, None, HASH, True, 41, 876)]) if key.startswith("hot") else None
+
+
+def leasing(limiter: LeasedLimiter) -> Connection:
+    connection = connected(limiter)
+    connection.protocol.node.leased = limiter.leased
+    return connection
+
+
+async def test_what_a_token_lease_decides_is_answered_before_anything_waits() -> None:
+    limiter = LeasedLimiter()
+    connection = leasing(limiter)
+    connection.send(request("hot1") + request("hot2"))
+    assert rules_named(connection.said) == ["r-hot1", "r-hot2"]
+    assert limiter.waiting == []
+    counts = connection.protocol.node.counts
+    assert counts.checks == {("d", f"r-hot{n}", "allowed", "ok"): 1 for n in (1, 2)}
+    assert sum(counts.durations["POST", "/v1/check", 200].counts) == 2
+    assert connection.state.total_requests == 2
+
+
+async def test_what_a_token_lease_decides_waits_for_the_answers_before_it() -> None:
+    limiter = LeasedLimiter()
+    connection = leasing(limiter)
+    connection.send(request("hot1") + request("a") + request("hot2"))
+    assert rules_named(connection.said) == ["r-hot1"]
+    limiter.release(1)
+    limiter.release(0)
+    await connection.quiet()
+    assert rules_named(connection.said) == ["r-hot1", "r-a", "r-hot2"]
+
+
+async def test_a_token_lease_that_cannot_be_told_is_a_counted_500_and_asks_nobody() -> None:
+    limiter = LeasedLimiter()
+    connection = leasing(limiter)
+    connection.send(request("bug") + request("hot"))
+    assert connection.said.startswith(b"HTTP/1.1 500 ")
+    assert rules_named(connection.said) == ["r-hot"]
+    assert limiter.waiting == []
+    assert connection.protocol.node.counts.unexpected_errors == 1
+
+
+async def test_while_a_node_drains_a_token_leases_answer_closes_its_connection_too() -> None:
+    limiter = LeasedLimiter()
+    connection = leasing(limiter)
+    connection.protocol.node.draining = True
+    connection.send(request("hot"))
+    limiter.release()
+    await connection.quiet()
+    assert b"\r\nconnection: close\r\n" in connection.said
+    assert connection.transport.closed
 
 
 # ---- heads
