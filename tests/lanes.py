@@ -1,8 +1,8 @@
-"""``python -m tests.lanes``: every test, in two lanes at once.
+"""``python -m tests.lanes``: every test, in three lanes at once.
 
-Tests that start services wait for most of their time; those that only compute would wait for them.  So the second
-kind runs beside the first, with what the first leaves of the machine (``nice``): the times that services are held
-to are not touched.  The exit code is 0 when both lanes passed.
+Tests that start services wait for most of their time.  So whole systems run beside single services, and beside both
+what only computes.  Each lane has what the one before it leaves of the machine (``nice``): whole systems, which are
+held to rates and times, hardly notice the others.  The exit code is 0 when all lanes passed.
 """
 
 from __future__ import annotations
@@ -12,48 +12,73 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 TESTS = Path(__file__).resolve().parent
+SYSTEMS = ("e2e", "gateways", "integration")
 COMPUTING = ("architecture", "golden", "regressions", "simulation", "unit")
-"""The rest are tests of services, and of whatever else keeps real time."""
-NICE = 15
+"""The rest start single services, and keep real time: they are the lane between these two."""
 TIMEOUT_S = 600
 """For a test that has to wait for the machine."""
 
 
-def lanes() -> tuple[list[str], list[str]]:
-    """The folders of tests of services, and of those that compute.  Every folder with tests is in one of them."""
+@dataclass
+class Lane:
+    name: str
+    folders: list[str]
+    nice: int
+    more: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] = field(init=False, repr=False)
+
+    def start(self, out: IO[bytes] | None) -> None:
+        """``out``: where it writes; None: to the terminal."""
+        command = [sys.executable, "-m", "pytest", *self.more, *(str(TESTS / name) for name in self.folders)]
+        nice = self.nice
+        self.process = subprocess.Popen(
+            command,
+            stdout=out,
+            stderr=subprocess.STDOUT if out else None,
+            preexec_fn=lambda: os.nice(nice) and None,
+        )
+
+
+def lanes() -> list[Lane]:
+    """Every folder with tests is in one of them."""
     folders = sorted(path.name for path in TESTS.iterdir() if any(path.glob("**/test_*.py")))
-    return [name for name in folders if name not in COMPUTING], [name for name in folders if name in COMPUTING]
-
-
-def _start(folders: list[str], *more: str, out: IO[bytes] | None = None, nice: int = 0) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "pytest", *more, *(str(TESTS / name) for name in folders)]
-    return subprocess.Popen(
-        command, stdout=out, stderr=subprocess.STDOUT if out else None, preexec_fn=lambda: os.nice(nice) and None
-    )
+    between = [name for name in folders if name not in (*SYSTEMS, *COMPUTING)]
+    return [
+        Lane("whole systems", list(SYSTEMS), 0),
+        Lane("single services", between, 5, (f"--timeout={TIMEOUT_S}",)),
+        Lane("what only computes", list(COMPUTING), 15, (f"--timeout={TIMEOUT_S}",)),
+    ]
 
 
 def main() -> int:
-    services, computing = lanes()
     began = time.monotonic()
-    with tempfile.TemporaryFile() as said:
-        beside = _start(computing, f"--timeout={TIMEOUT_S}", out=said, nice=NICE)
-        try:
-            print(f"services: {' '.join(services)}\nbeside them: {' '.join(computing)}", flush=True)
-            first = _start(services).wait()
-            print(f"services: {_minutes(began)}; waiting for the others", flush=True)
-            second = beside.wait()
-        finally:
-            beside.terminate()
-            beside.wait()
-        said.seek(0)
-        sys.stdout.flush()
-        sys.stdout.buffer.write(said.read())
-    print(f"all tests: {_minutes(began)}, {'passed' if first == second == 0 else 'FAILED'}")
-    return first or second
+    first, *beside = lanes()
+    failed = 0
+    with ExitStack() as stack:
+        said = [stack.enter_context(tempfile.TemporaryFile()) for _ in beside]
+        for lane, out in zip([first, *beside], [None, *said], strict=True):
+            print(f"{lane.name}: {' '.join(lane.folders)}", flush=True)
+            lane.start(out)
+            stack.callback(_end, lane)
+        for lane, out in zip([first, *beside], [None, *said], strict=True):
+            failed = lane.process.wait() or failed
+            if out is not None:
+                out.seek(0)
+                sys.stdout.buffer.write(out.read())
+            print(f"{lane.name}: over after {_minutes(began)}", flush=True)
+    print(f"all tests: {_minutes(began)}, {'FAILED' if failed else 'passed'}")
+    return failed
+
+
+def _end(lane: Lane) -> None:
+    lane.process.terminate()
+    lane.process.wait()
 
 
 def _minutes(began: float) -> str:

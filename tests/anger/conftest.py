@@ -9,7 +9,7 @@ import pytest
 from tests.anger.brokers import Brokers, three_brokers
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     with three_brokers(tmp_path_factory.mktemp("brokers")) as running:
         yield running

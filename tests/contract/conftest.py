@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     """One cluster for all tests that leave its servers alive."""
     cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
