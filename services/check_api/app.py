@@ -79,6 +79,7 @@ from services.check_api.replies import (
 )
 from services.check_api.templates import Templates
 from services.check_api.traced import NodeTracing
+from services.patient_timer import patient_timeout
 from services.rls import protojson
 from services.rls.messages import OK as RLS_OK
 from services.rls.messages import BadRequest
@@ -572,7 +573,7 @@ async def _read_body(scope: Scope, receive: Receive, bytes_most: int = BODY_BYTE
     parts: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(BODY_DEADLINE_S):
+        async with patient_timeout(BODY_DEADLINE_S):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":

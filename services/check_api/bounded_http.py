@@ -22,6 +22,7 @@ from uvicorn.server import ServerState
 
 from services.check_api.headers import Header, Lines, as_headers, as_lines
 from services.check_api.replies import CLOSE, Reply, problem, unavailable
+from services.patient_timer import PatientTimer
 
 HEAD_BYTES_MOST = 128 * 1024
 HEAD_DEADLINE_S = 10.0
@@ -69,7 +70,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._in_head = False
         self._unparsed_bytes = 0
         self._head_bytes = 0
-        self._head_timer: asyncio.TimerHandle | None = None
+        self._head_timer: PatientTimer | None = None
         self._running: RequestResponseCycle | None = None
         self._last_words: bytes | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
@@ -140,7 +141,7 @@ class BoundedHttp(HttpToolsProtocol):
         if max(self._unparsed_bytes, self._head_bytes) > HEAD_BYTES_MOST:
             self._refuse(_TOO_LARGE)
         elif self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_DEADLINE_S, self.transport.abort)
+            self._head_timer = PatientTimer(self.loop, HEAD_DEADLINE_S, self.transport.abort)
 
     def on_message_begin(self) -> None:
         self._in_head, self._unparsed_bytes, self._head_bytes = True, 0, 0

@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.rules.text import Format, read_document
 from services.control_api.guard import address_of, who
+from services.patient_timer import patient_timeout
 
 BODY_BYTES_MOST = 1024 * 1024
 BODY_DEADLINE_S = 20
@@ -66,7 +67,7 @@ async def read_body(request: Request) -> Any:
     format = _format(request.headers.get("content-type", ""))
     body = bytearray()
     try:
-        async with asyncio.timeout(BODY_DEADLINE_S):
+        async with patient_timeout(BODY_DEADLINE_S):
             async for part in request.stream():
                 body += part
                 if len(body) > BODY_BYTES_MOST:

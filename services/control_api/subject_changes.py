@@ -23,6 +23,7 @@ from services.control_api.requests import BODY_DEADLINE_S
 from services.control_api.subject_index import effect_on
 from services.control_api.subject_lines import Format, Line, SubjectLines
 from services.errors import problem_response
+from services.patient_timer import patient_timeout
 
 CLIENTS_A_CHANGE = 5_000
 BYTES_A_CHANGE = 600_000
@@ -129,7 +130,7 @@ async def lines_of(request: Request, format: Format) -> AsyncIterator[Iterable[L
     parts = request.stream().__aiter__()
     while True:
         try:
-            async with asyncio.timeout(BODY_DEADLINE_S):
+            async with patient_timeout(BODY_DEADLINE_S):
                 part = await anext(parts)
         except StopAsyncIteration:
             break
