@@ -130,7 +130,11 @@ class Deciding:
         """:meth:`ask` where :attr:`Asking.is_plain`."""
         if (leased := self.leased(asking)) is not None:
             done(leased)
-            return
+        else:
+            self.ask_unleased(asking, done)
+
+    def ask_unleased(self, asking: Asking, done: DonePlainly) -> None:
+        """:meth:`ask_plainly` when :meth:`leased` has said None."""
         asked_us = monotonic_ns() // 1000
         denials = self._denials
         if asking.alone and denials.known and (denial := denials.verdict(asking.calls[0], asked_us)) is not None:

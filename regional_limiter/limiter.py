@@ -55,7 +55,7 @@ from regional_limiter.store.base import (
 from regional_limiter.store.subjects import SubjectLookup
 from regional_limiter.subject_cache import CLIENTS_MOST
 from regional_limiter.subject_lookups import SubjectLookups
-from regional_limiter.submitting import InTasks, settled
+from regional_limiter.submitting import InTasks, settle, settled
 from regional_limiter.together import Asked, Together, joint_plan
 from regional_limiter.token_lease_calls import TokenLeaseCalls
 
@@ -291,7 +291,7 @@ class Limiter:
             return known
         self._planner.plan(check)
         found: asyncio.Future[Check] = asyncio.get_running_loop().create_future()
-        self._subjects.complete(check, partial(_settle, found))
+        self._subjects.complete(check, partial(settle, found))
         return await found
 
     def submit_plainly(self, check: Check, done: DonePlainly) -> None:
@@ -371,7 +371,11 @@ class Limiter:
         asking = self._asking(check)
         if not asking.is_plain:
             return await settled(partial(self._deciding.ask, asking, check.request_id))
-        told: Answer | Allowed = await settled(partial(self._deciding.ask_plainly, asking))
+        told: Answer | Allowed | None = self._deciding.leased(asking)
+        if told is None:
+            future: asyncio.Future[Answer | Allowed] = asyncio.get_running_loop().create_future()
+            self._deciding.ask_unleased(asking, partial(settle, future))
+            told = await future
         return answer_in_full(told) if isinstance(told, Allowed) else told
 
     async def peek(self, check: Check) -> Answer:
@@ -441,8 +445,3 @@ class Limiter:
         Nothing is charged, created or renewed.  Raises InvalidCheck and RulesUnavailable.
         """
         return await self._inspecting.explain(await self._known(check))
-
-
-def _settle(found: asyncio.Future[Check], check: Check) -> None:
-    if not found.done():
-        found.set_result(check)

@@ -45,6 +45,7 @@ ID_BYTES_MOST = 128
 DOMAIN_EXPECTED = grammar.NAME_EXPECTED
 
 _GENERATIONS = count()
+_OK = Reason.OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +234,23 @@ class Asking:
 def answer_in_full(allowed: Allowed) -> Answer:
     """What ``allowed`` says, as any other answer is said."""
     plan: Plan = allowed.asking.plan
+    if len(allowed.left) == 1:  # what combine() would say, without looking for the tightest
+        (left,), (reset_after_ms,), (step,) = allowed.left, allowed.reset_after_ms, plan.steps
+        rule = step.rule
+        told = (
+            RuleVerdict(
+                rule.id,
+                rule.capacity,
+                Verdict(True, _OK, left, 0, reset_after_ms),
+                rule.window_ms,
+                step.key_hash,
+                rule.headers,
+            ),
+        )
+        return Answer(True, _OK, rule.capacity, left, 0, reset_after_ms, rule.id, False, told)
     return plan.combined(
         [
-            Verdict(True, Reason.OK, left, 0, reset_after_ms)
+            Verdict(True, _OK, left, 0, reset_after_ms)
             for left, reset_after_ms in zip(allowed.left, allowed.reset_after_ms, strict=True)
         ]
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from regional_limiter.model.decision import Verdict
@@ -19,17 +20,18 @@ async def settled(submit: Callable[[Callable[[_T | Exception], None]], None]) ->
     Whoever waits may go away; the outcome is then thrown away.
     """
     future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-
-    def done(outcome: _T | Exception) -> None:
-        if future.done():
-            return
-        if isinstance(outcome, Exception):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
-
-    submit(done)
+    submit(partial(settle, future))
     return await future
+
+
+def settle(future: asyncio.Future[_T], outcome: _T | Exception) -> None:
+    """Tell whoever awaits ``future``, if anybody still does."""
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
 
 
 async def all_of(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:

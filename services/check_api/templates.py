@@ -39,8 +39,10 @@ ORDERS_MOST = 24
 """Of the same rules: all of four."""
 
 _OK, _LIMITED, _EPOCH = Reason.OK, Reason.LIMITED, LegacyReset.EPOCH
-_OFF, _LEGACY, _DRAFT_11 = HeaderMode.OFF, HeaderMode.LEGACY, HeaderMode.DRAFT_11
+_BOTH, _LEGACY, _DRAFT_11 = HeaderMode.BOTH, HeaderMode.LEGACY, HeaderMode.DRAFT_11
 _HASH_BYTES: Final = 8
+_PLACES: Final = tuple(range(8))
+"""Of the values that go into templates (:func:`_values`)."""
 
 
 Said = tuple[Series, bytes]
@@ -93,50 +95,55 @@ _MARKS: Final = (
 class _Rules:
     """What the answers that these rules allow together have in common, whoever asks.
 
-    ``templates``: of each, alone.  ``joint``: of all of them, by the order in which headers name them.
+    ``bodies``: formats of what is left and ms to the reset, by the rule that they name.  ``heads``: of all of them,
+    by the order in which headers name them.  ``alone``: the one head of a rule that is met alone, where both kinds
+    of headers are sent: nearly all answers have it.
     """
 
-    __slots__ = ("items", "joint", "mode", "series", "templates")
+    __slots__ = ("alone", "bodies", "heads", "in_order", "items", "mode", "series")
 
-    def __init__(self, rules: Sequence[Rule], templates: list[_Template], mode: HeaderMode) -> None:
+    def __init__(self, rules: Sequence[Rule], bodies: list[bytes], mode: HeaderMode) -> None:
         self.series: list[Series] = [(rule.domain, rule.id, ALLOWED, _OK._value_) for rule in rules]
         self.items = [HeaderItem.of(rule.id, rule.capacity, rule.window_ms) for rule in rules]
-        self.templates = templates
+        self.bodies = bodies
         self.mode = mode
-        self.joint: dict[tuple[int, ...], _Template] = {}
+        self.in_order = tuple(range(len(rules)))
+        self.heads: dict[tuple[int, ...], bytes] = {}
+        self.alone = self.head(self.in_order) if len(rules) == 1 and mode is _BOTH else None
 
     def response(
         self, left: list[int], resets_ms: list[int], hashes: Sequence[bytes], default_lines: Lines
     ) -> Said:
-        """The response where several allow; ``hashes``: of their keys, in base64."""
-        places = range(len(left))
-        order = tuple(places if left == sorted(left) else sorted(places, key=left.__getitem__))
-        template = self.joint.get(order)
-        if template is None:
-            template = self._joined(order)
-        closest = order[0]
+        """The response where all allow; ``hashes``: of their keys, in base64."""
+        order = self.in_order
+        if len(order) != 1 and left != sorted(left):
+            order = tuple(sorted(order, key=left.__getitem__))
+            left, resets_ms = [left[place] for place in order], [resets_ms[place] for place in order]
+            hashes = [hashes[place] for place in order]
+        closest, closest_left = order[0], left[0]
+        closest_s = -(-resets_ms[0] // 1000)
+        body = self.bodies[closest] % (closest_left, resets_ms[0])
+        mode = self.mode
         values: list[Any] = [default_lines]
-        if self.mode is not _LEGACY and self.mode is not _OFF:
-            values += [hashes[place] for place in order]
-            for place in order:
-                values.append(left[place])
-                values.append(-(-resets_ms[place] // 1000))
-        if self.mode is not _DRAFT_11 and self.mode is not _OFF:
-            values.append(left[closest])
-            values.append(-(-resets_ms[closest] // 1000))
-        body = template.body % template.of_body(_body_values(left[closest], resets_ms[closest], 0))
+        if mode is _BOTH or mode is _DRAFT_11:
+            values += hashes
+            for rule_left, reset_ms in zip(left, resets_ms, strict=True):
+                values += (rule_left, -(-reset_ms // 1000))
+        if mode is _BOTH or mode is _LEGACY:
+            values += (closest_left, closest_s)
         values.append(len(body))
-        return self.series[closest], template.response % tuple(values) + body
+        head = self.heads.get(order) or self.head(order)
+        return self.series[closest], head % tuple(values) + body
 
-    def _joined(self, order: tuple[int, ...]) -> _Template:
-        if len(self.joint) >= ORDERS_MOST:
-            self.joint.clear()
+    def head(self, order: tuple[int, ...]) -> bytes:
+        """The head of a response that names the rules in ``order``: a format, kept."""
+        if len(self.heads) >= ORDERS_MOST:
+            self.heads.clear()
         lines = allowed_format([self.items[place] for place in order], self.mode)
         # A length of no digits, as no body has it.
         head = encode_reply(Reply(200, lines + JSON_LINES.replace(b"%", b"%%"), b""), b"%b")
-        head = head.replace(b"content-length: 0\r\n", b"content-length: %d\r\n")
-        template = self.joint[order] = self.templates[order[0]]._replace(response=head)
-        return template
+        head = self.heads[order] = head.replace(b"content-length: 0\r\n", b"content-length: %d\r\n")
+        return head
 
 
 class _Told(NamedTuple):
@@ -181,16 +188,19 @@ class Templates:
             told = self._learnt_of(allowed.asking)
         _, rules, hashes = told
         left, resets_ms = allowed.left, allowed.reset_after_ms
-        if rules is None or not _fit(left, resets_ms):
+        if rules is None:
             return None
-        if len(left) != 1:
-            return rules.response(left, resets_ms, hashes, default_lines)
-        response, of_response, _, _, fixed_bytes = rules.templates[0]
-        (reset_ms,) = resets_ms
-        left_text, reset_text = b"%d" % left[0], b"%d" % reset_ms
-        length = b"%d" % (fixed_bytes + len(left_text) + len(reset_text))
-        values = (default_lines, hashes[0], left_text, b"%d" % -(-reset_ms // 1000), length, reset_text)
-        return rules.series[0], response % of_response(values)
+        if rules.alone is not None:
+            one_left, reset_ms = left[0], resets_ms[0]
+            if one_left > LARGEST_FIELD_INTEGER or reset_ms > LARGEST_FIELD_INTEGER:
+                return None
+            body = rules.bodies[0] % (one_left, reset_ms)
+            reset_s = -(-reset_ms // 1000)
+            values = (default_lines, hashes[0], one_left, reset_s, one_left, reset_s, len(body))
+            return rules.series[0], rules.alone % values + body
+        if max(left) > LARGEST_FIELD_INTEGER or max(resets_ms) > LARGEST_FIELD_INTEGER:
+            return None
+        return rules.response(left, resets_ms, hashes, default_lines)
 
     def body_to(self, allowed: Allowed) -> Said | None:
         """As :meth:`body`, of an allowance that no answer has been made of yet."""
@@ -199,12 +209,10 @@ class Templates:
             told = self._learnt_of(allowed.asking)
         rules = told.rules
         left, resets_ms = allowed.left, allowed.reset_after_ms
-        if rules is None or not _fit(left, resets_ms):
+        if rules is None or max(left) > LARGEST_FIELD_INTEGER or max(resets_ms) > LARGEST_FIELD_INTEGER:
             return None
         closest = 0 if len(left) == 1 else left.index(min(left))
-        template = rules.templates[closest]
-        values = _body_values(left[closest], resets_ms[closest], 0)
-        return rules.series[closest], template.body % template.of_body(values)
+        return rules.series[closest], rules.bodies[closest] % (left[closest], resets_ms[closest])
 
     def _learnt_of(self, asking: Asking) -> _Told:
         steps = asking.plan.steps
@@ -214,11 +222,11 @@ class Templates:
         rules = self._rules.get(known)
         if rules is None and shown and len(steps) <= ITEMS_MOST:
             templates = [self._of_rule(rule.id, rule.capacity, rule.window_ms) for rule in met]
-            written = [template for template in templates if template is not None]
-            if len(written) == len(templates):
+            bodies = [template.body for template in templates if template and template.of_body(_PLACES) == (2, 5)]
+            if len(bodies) == len(templates):
                 if len(self._rules) >= TEMPLATES_MOST:
                     self._rules.clear()
-                rules = self._rules[known] = _Rules(met, written, self._mode)
+                rules = self._rules[known] = _Rules(met, bodies, self._mode)
         hashes = tuple(b2a_base64(step.key_hash, newline=False) for step in steps)
         told = asking.told = _Told(self, rules if shown else None, hashes)
         return told
@@ -302,13 +310,6 @@ def _compiled(
     if len(of_response) < 2 or len(of_body) < 2:
         return None
     return _Template(response, itemgetter(*of_response), body, itemgetter(*of_body), fixed_bytes)
-
-
-def _fit(left: list[int], resets_ms: list[int]) -> bool:
-    """Whether headers can say these numbers."""
-    if len(left) == 1:
-        return 0 <= left[0] <= LARGEST_FIELD_INTEGER >= resets_ms[0]
-    return min(left) >= 0 and max(left) <= LARGEST_FIELD_INTEGER >= max(resets_ms)
 
 
 def _body_values(left: int | None, reset_ms: int, retry_ms: int | None) -> tuple[int | None, ...]:
