@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from regional_limiter.model.decision import Answer, Reason, RuleVerdict, Verdict
 from regional_limiter.model.rule import Rule
 from regional_limiter.plan import Asking
+from regional_limiter.rules.grammar import RULES_MOST
 from regional_limiter.store.base import Allowed
 from services.check_api.answers import encode_answer
 from services.check_api.bounded_http import encode_reply
@@ -32,8 +33,9 @@ from services.check_api.headers import (
 )
 from services.check_api.replies import JSON_LINES, Reply, ok
 
-TEMPLATES_MOST = 4096
-"""Of rules with their limits; each takes about 1 KiB."""
+TEMPLATES_MOST = RULES_MOST
+"""Of rules with their limits: those of a whole set, so that one that is met in turn is not written anew each time.
+Each takes about 1 KiB."""
 
 ORDERS_MOST = 24
 """Of the same rules: all of four."""
