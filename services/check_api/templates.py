@@ -94,6 +94,11 @@ _MARKS: Final = (
 """Two of each: a rule whose own name or limit looks like one of them has no template."""
 
 
+_Head = tuple[bytes, Callable[[tuple[Any, ...]], tuple[Any, ...]]]
+"""A format, and what takes the values that go there, in order, from: the server's own headers, the hashes of all
+rules, what is left of each, seconds to the reset of each, the length of the body."""
+
+
 class _Rules:
     """What the answers that these rules allow together have in common, whoever asks.
 
@@ -110,8 +115,8 @@ class _Rules:
         self.bodies = bodies
         self.mode = mode
         self.in_order = tuple(range(len(rules)))
-        self.heads: dict[tuple[int, ...], bytes] = {}
-        self.alone = self.head(self.in_order) if len(rules) == 1 and mode is _BOTH else None
+        self.heads: dict[tuple[int, ...], _Head] = {}
+        self.alone = self.head(self.in_order)[0] if len(rules) == 1 and mode is _BOTH else None
 
     def response(
         self, left: list[int], resets_ms: list[int], hashes: Sequence[bytes], default_lines: Lines
@@ -120,32 +125,32 @@ class _Rules:
         order = self.in_order
         if len(order) != 1 and left != sorted(left):
             order = tuple(sorted(order, key=left.__getitem__))
-            left, resets_ms = [left[place] for place in order], [resets_ms[place] for place in order]
-            hashes = [hashes[place] for place in order]
-        closest, closest_left = order[0], left[0]
-        closest_s = -(-resets_ms[0] // 1000)
-        body = self.bodies[closest] % (closest_left, resets_ms[0])
-        mode = self.mode
-        values: list[Any] = [default_lines]
-        if mode is _BOTH or mode is _DRAFT_11:
-            values += hashes
-            for rule_left, reset_ms in zip(left, resets_ms, strict=True):
-                values += (rule_left, -(-reset_ms // 1000))
-        if mode is _BOTH or mode is _LEGACY:
-            values += (closest_left, closest_s)
-        values.append(len(body))
-        head = self.heads.get(order) or self.head(order)
-        return self.series[closest], head % tuple(values) + body
+        closest = order[0]
+        body = self.bodies[closest] % (left[closest], resets_ms[closest])
+        resets_s = [-(-reset_ms // 1000) for reset_ms in resets_ms]
+        head, in_its_order = self.heads.get(order) or self.head(order)
+        values = in_its_order((default_lines, *hashes, *left, *resets_s, len(body)))
+        return self.series[closest], head % values + body
 
-    def head(self, order: tuple[int, ...]) -> bytes:
-        """The head of a response that names the rules in ``order``: a format, kept."""
+    def head(self, order: tuple[int, ...]) -> _Head:
+        """The head of a response that names the rules in ``order``, kept."""
         if len(self.heads) >= ORDERS_MOST:
             self.heads.clear()
         lines = allowed_format([self.items[place] for place in order], self.mode)
         # A length of no digits, as no body has it.
         head = encode_reply(Reply(200, lines + JSON_LINES.replace(b"%", b"%%"), b""), b"%b")
-        head = self.heads[order] = head.replace(b"content-length: 0\r\n", b"content-length: %d\r\n")
-        return head
+        head = head.replace(b"content-length: 0\r\n", b"content-length: %d\r\n")
+        rules, mode = len(self.in_order), self.mode
+        first_left, first_s = 1 + rules, 1 + 2 * rules
+        places = [0]
+        if mode is _BOTH or mode is _DRAFT_11:
+            places += [1 + place for place in order]
+            for place in order:
+                places += (first_left + place, first_s + place)
+        if mode is _BOTH or mode is _LEGACY:
+            places += (first_left + order[0], first_s + order[0])
+        told = self.heads[order] = (head, itemgetter(*places, 1 + 3 * rules))
+        return told
 
 
 class _Told(NamedTuple):
