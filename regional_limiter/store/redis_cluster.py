@@ -213,19 +213,24 @@ class RedisClusterStore:
         return wire.decode_renew(cast(Sequence[int], reply))
 
     async def drop(self, call: BucketCall) -> None:
-        key = functions_of(call).storage_key(call, self._store_ms())
-        await self.cluster.call(
-            pack("DEL", key), hash_slot=hash_slot_of(tag_of(key)), attempt_s=self._calm_s, whole_s=self._calm_s
-        )
+        await self._of_tag(call, pack("DEL", await self._stored_under(call)))
 
     async def ttl_ms(self, call: BucketCall) -> int | None:
-        # Only to show it: where our clock is in another window, that one is not there.
-        key = functions_of(call).storage_key(call, self._store_ms())
-        reply = await self.cluster.call(
-            pack("PTTL", key), hash_slot=hash_slot_of(tag_of(key)), attempt_s=self._calm_s, whole_s=self._calm_s
-        )
-        ttl_ms = cast(int, reply)
+        ttl_ms = cast(int, await self._of_tag(call, pack("PTTL", await self._stored_under(call))))
         return ttl_ms if ttl_ms >= 0 else None
+
+    async def _stored_under(self, call: BucketCall) -> str:
+        """The key of a bucket now, by the clock that counts: nobody says so if a key is of another window."""
+        functions, now_ms = functions_of(call), 0
+        if functions.window_of is not None:
+            seconds, micros = cast(list[bytes], await self._of_tag(call, pack("TIME")))
+            now_ms = int(seconds) * 1000 + int(micros) // 1000
+            self._told_store_ms(now_ms)
+        return functions.storage_key(call, now_ms)
+
+    async def _of_tag(self, call: BucketCall, command: bytes) -> object:
+        slot = hash_slot_of(tag_of(call.key))
+        return await self.cluster.call(command, hash_slot=slot, attempt_s=self._calm_s, whole_s=self._calm_s)
 
     async def lease(self, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = ()) -> TokenLease:
         reply = await self._sent("lease", [call], wire.encode_lease(call, want, returned))

@@ -100,6 +100,13 @@ async def test_a_node_whose_calendar_is_wrong_goes_by_the_stores(
     assert abs(peeked.reset_after_ms - (end_ms - time.time_ns() // 1_000_000)) < 10_000
     server = store.cluster.server(store.cluster.owner(slot(call)))
     assert await server.call(pack("GET", f"{key}:{start_ms}"), 1.0) == b"3"
+    for ends_in in (store, RedisClusterStore(list(store.cluster._seeds), TIMES, PATIENT)):
+        # The second has been told nothing of clocks yet.
+        await store.check([call])
+        assert 0 < (await ends_in.ttl_ms(call) or 0) <= end_ms - start_ms + 60_000
+        await ends_in.drop(call)
+        assert (await store.check([replace(call, cost=0)]))[0].remaining == 10
+    await ends_in.close()
 
 
 async def test_a_denial_in_one_slot_gives_back_what_the_other_charged(
