@@ -588,6 +588,7 @@ class Agent:
             "sends_failed": self.sends_failed,
             "keys_refused": self.side.keys_refused,
             "link_age_ms": (now_us - self.log_read_at_us) // 1_000,
+            "behind": self._transport.behind(),
             "rules_version": self.rules.version,
             "base_version": self.side.base_version,
             "bases": dict(self.side.bases),

@@ -79,6 +79,10 @@ class Feed:
             return False
         return True
 
+    def behind(self) -> dict[str, int]:
+        """By topic, of all that this transport reads: messages that it knows of and has not read."""
+        return self._transport.behind()
+
     def silent_ms(self, topic: str) -> int | None:
         """Milliseconds since the transport last answered for ``topic``; None before it ever did."""
         read_at = self.topics[topic].read_at

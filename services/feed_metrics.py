@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from services.feed import Feed
+
+BEHIND = "Messages after the place of the reader that is furthest behind, as the broker last said"
+
+
+def behind_of(read: Callable[[], Mapping[str, int]]) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    """``read``: messages by topic."""
+    return lambda _: [Observation(count, {"topic": topic}) for topic, count in read().items()]
 
 
 def add_feed(meter: Meter, feed: Feed) -> None:
@@ -21,5 +28,6 @@ def add_feed(meter: Meter, feed: Feed) -> None:
         for topic, state in feed.topics.items():
             yield Observation(state.malformed, {"topic": topic})
 
+    meter.create_observable_gauge("ratelimit.topic.behind", [behind_of(feed.behind)], "{record}", BEHIND)
     meter.create_observable_gauge("ratelimit.topic.silence", [silence], "s", "Since a read last succeeded")
     meter.create_observable_counter("ratelimit.topic.malformed", [malformed], "{record}", "Records not taken")

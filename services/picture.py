@@ -205,6 +205,10 @@ class Picture:
         age_ms = usage.get("link_age_ms")
         return None if age_ms is None else int(age_ms) + now_ms - heard_ms
 
+    def behind(self, region: str) -> Mapping[str, int] | None:
+        """By topic, how many messages its sync service had not read yet when it was last heard; None: not known."""
+        return self._usage.get(region, ({}, 0))[0].get("behind")
+
     def share_history(self, key: str) -> list[Entry]:
         """What the log granted of a key lately, the newest first."""
         return self._history.of(key)

@@ -174,6 +174,9 @@ class SimTransport:
         await self._round_trip(f"end of {topic.name}")
         return topic.next_offset
 
+    def behind(self) -> dict[str, int]:
+        return {}
+
     async def delete_before(self, topic: str, offset: int) -> None:
         await self._round_trip(f"delete records of {topic}")
         self.hub.topic(topic).trim(offset)

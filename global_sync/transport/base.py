@@ -7,7 +7,7 @@ every record that we send is harmless when late, lost or repeated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -87,9 +87,23 @@ class Transport(Protocol):
 
     async def reader(self, topic: str, start: Start) -> Reader: ...
 
+    def behind(self) -> dict[str, int]:
+        """By topic: how many messages come after the place of that open reader which is furthest behind, as far as
+        is known without asking.  A topic of which nothing is known is not in it."""
+        ...
+
     async def delete_before(self, topic: str, offset: int) -> None: ...
 
     async def close(self) -> None: ...
+
+
+def furthest_behind(readers: Iterable[tuple[str, int | None]]) -> dict[str, int]:
+    """``readers``: the topic of each, and how many messages come after its place."""
+    found: dict[str, int] = {}
+    for topic, count in readers:
+        if count is not None:
+            found[topic] = max(count, found.get(topic, 0))
+    return found
 
 
 def keys_for(values: Sequence[bytes], key: bytes | None, keys: Sequence[bytes] | None) -> Sequence[bytes | None]:

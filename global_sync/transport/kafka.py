@@ -37,6 +37,7 @@ from global_sync.transport.base import (
     RecordsMissed,
     Start,
     TransportUnavailable,
+    furthest_behind,
     keys_for,
 )
 from global_sync.transport.topics import TOPICS, settings_of
@@ -124,8 +125,9 @@ class _Kept(Generic[Client]):
         return self._closed
 
     @property
-    def has_client(self) -> bool:
-        return self._client is not None
+    def client(self) -> Client | None:
+        """The one that is connected just now."""
+        return self._client
 
     async def get(self) -> Client:
         """The client, as soon as there is one.  Cancelling this does not end the attempts."""
@@ -337,6 +339,9 @@ class KafkaTransport:
         self._readers.add(reader)
         return reader
 
+    def behind(self) -> dict[str, int]:
+        return furthest_behind((reader.topic, reader.behind()) for reader in self._readers)
+
     async def delete_before(self, topic: str, offset: int) -> None:
         async def delete(admin: AIOKafkaAdminClient) -> None:
             wanted = {TopicPartition(topic, 0): RecordsToDelete(before_offset=offset)}
@@ -499,7 +504,7 @@ class _KafkaReader:
         records: list[Any] = []
         try:
             # aiokafka keeps its own timeout; ours is for the case that it does not.
-            async with asyncio.timeout(timeout_ms / 1000 + (0.5 if self._kept.has_client else 0.0)):
+            async with asyncio.timeout(timeout_ms / 1000 + (0.5 if self._kept.client else 0.0)):
                 consumer = await self._kept.get()
                 got = await consumer.getmany(self._partition, timeout_ms=timeout_ms, max_records=_MESSAGES_A_READ)
                 records = got.get(self._partition, [])
@@ -529,6 +534,16 @@ class _KafkaReader:
             if consumer is not None:
                 self._kept.drop(consumer)
             raise TransportUnavailable(f"nothing heard of {self._partition.topic} for {self._silent_s:.1f} s")
+
+    @property
+    def topic(self) -> str:
+        return str(self._partition.topic)
+
+    def behind(self) -> int | None:
+        """By what the broker told with its last answer; None before the first."""
+        consumer = self._kept.client
+        end = consumer.highwater(self._partition) if consumer is not None else None
+        return None if end is None else max(0, int(end) - self.next_offset)
 
     async def end_offset(self) -> int:
         try:

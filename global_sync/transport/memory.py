@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
+from weakref import WeakSet
 
 from global_sync.transport.base import (
     IN_FLIGHT,
@@ -24,6 +25,7 @@ from global_sync.transport.base import (
     RecordsMissed,
     Start,
     TransportUnavailable,
+    furthest_behind,
     keys_for,
 )
 
@@ -132,6 +134,7 @@ class MemoryTransport:
         self._hub = hub
         self._link = link
         self._turns: dict[str, asyncio.Semaphore] = {}
+        self._readers: WeakSet[_MemoryReader] = WeakSet()
         self.closed = False
 
     async def start(self) -> None:
@@ -185,7 +188,12 @@ class MemoryTransport:
             raise TransportUnavailable(f"read {topic}: no answer")
         else:
             offset = found.first_offset if start == "earliest" else found.next_offset
-        return _MemoryReader(self, self._hub, self._link, topic, offset)
+        reader = _MemoryReader(self, self._hub, self._link, topic, offset)
+        self._readers.add(reader)
+        return reader
+
+    def behind(self) -> dict[str, int]:
+        return furthest_behind((reader.topic, reader.behind()) for reader in self._readers)
 
     async def delete_before(self, topic: str, offset: int) -> None:
         if self._link.cut or self.closed:
@@ -195,6 +203,9 @@ class MemoryTransport:
     async def close(self) -> None:
         self.closed = True
 
+    def forget(self, reader: _MemoryReader) -> None:
+        self._readers.discard(reader)
+
 
 class _MemoryReader:
     def __init__(self, transport: MemoryTransport, hub: MemoryHub, link: Link, topic: str, offset: int) -> None:
@@ -202,14 +213,14 @@ class _MemoryReader:
         self._transport = transport
         self._hub = hub
         self._link = link
-        self._topic = topic
+        self.topic = topic
         self._cut_at: float | None = None
 
     async def read(self, timeout_ms: int) -> list[Message]:
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_ms / 1000
         while True:
-            topic = self._hub.topic(self._topic)
+            topic = self._hub.topic(self.topic)
             changed = topic.changed
             self._refuse_when_silent(loop.time())
             wait_s = end - loop.time()
@@ -217,7 +228,7 @@ class _MemoryReader:
                 wait_s = min(wait_s, 0.05)
             else:
                 if self.next_offset < topic.first_offset:
-                    raise RecordsMissed(f"{self._topic} no longer has offset {self.next_offset}")
+                    raise RecordsMissed(f"{self.topic} no longer has offset {self.next_offset}")
                 messages = topic.between(self.next_offset, loop.time() - self._link.delay_ms / 1000)
                 if messages:
                     self.next_offset = messages[-1].offset + 1
@@ -240,12 +251,16 @@ class _MemoryReader:
             return
         self._cut_at = now if self._cut_at is None else self._cut_at
         if (now - self._cut_at) * 1000 > self._hub.silence_ms:
-            raise TransportUnavailable(f"nothing heard of {self._topic} for {now - self._cut_at:.1f} s")
+            raise TransportUnavailable(f"nothing heard of {self.topic} for {now - self._cut_at:.1f} s")
+
+    def behind(self) -> int | None:
+        """Nothing is heard of the end over a cut link."""
+        return None if self._link.cut else max(0, self._hub.topic(self.topic).next_offset - self.next_offset)
 
     async def end_offset(self) -> int:
         if self._link.cut or self._transport.closed:
-            raise TransportUnavailable(f"end of {self._topic}: no answer")
-        return self._hub.topic(self._topic).next_offset
+            raise TransportUnavailable(f"end of {self.topic}: no answer")
+        return self._hub.topic(self.topic).next_offset
 
     async def close(self) -> None:
-        return None
+        self._transport.forget(self)

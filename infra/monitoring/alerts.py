@@ -12,7 +12,10 @@ from typing import Any, Final, Literal
 RUNBOOK: Final = "docs/runbook.md"
 
 EXTERNAL: Final = frozenset(
-    {"redis_memory_used_bytes", "redis_memory_max_bytes", "node_timex_offset_seconds", "up"}
+    {
+        *("redis_memory_used_bytes", "redis_memory_max_bytes", "up"),
+        *("node_timex_offset_seconds", "node_timex_frequency_adjustment_ratio"),
+    }
 )
 """Of redis_exporter, node_exporter, and Prometheus itself."""
 
@@ -124,6 +127,14 @@ ALERTS: Final = (
         "What it shows is old. No limit depends on it.",
     ),
     Alert(
+        "ConsumerLag",
+        "max by (topic, region, instance) (ratelimit_topic_behind) > 1000",
+        "1m",
+        "ticket",
+        "{{ $labels.instance }} has {{ $value | humanize }} messages of {{ $labels.topic }} still to read",
+        "It acts on what is old: shares move late in its region, or what it shows is from before.",
+    ),
+    Alert(
         "ChecksDegraded",
         "region:ratelimit_degraded_checks:ratio2m > 0.01",
         "1m",
@@ -178,6 +189,15 @@ ALERTS: Final = (
     ),
     Alert(
         "NearQuota",
+        "max by (domain, rule) (ratelimit_rule_nearness_ratio) > 0.8",
+        "10m",
+        "ticket",
+        "the busiest key of {{ $labels.domain }}/{{ $labels.rule }} asks for"
+        " {{ $value | humanizePercentage }} of its limit",
+        "Above 100 % a part of what it asks for is denied.",
+    ),
+    Alert(
+        "AtQuota",
         'rule:ratelimit_checks:rate5m{outcome="denied"} / ignoring (outcome) group_left'
         " sum by (domain, rule) (rule:ratelimit_checks:rate5m) > 0.05",
         "15m",
@@ -225,6 +245,15 @@ ALERTS: Final = (
         "ticket",
         "the clock of {{ $labels.instance }} is off by {{ $value | humanizeDuration }}",
         "The protocol bears drift, not steps: when it is corrected at once, that Redis forgets its leases.",
+        needs=("node_exporter",),
+    ),
+    Alert(
+        "ClockRate",
+        "abs(node_timex_frequency_adjustment_ratio - 1) > 0.0005",
+        "2m",
+        "ticket",
+        "the clock of {{ $labels.instance }} is made to run {{ $value | humanizePercentage }} too fast or too slow",
+        "The protocol bears a thousandth. Beyond it a region may keep a lease longer than the leader counts it.",
         needs=("node_exporter",),
     ),
 )

@@ -44,6 +44,17 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 (('topk(10, rule:ratelimit_checks:rate5m{outcome="denied"})', "{{domain}}/{{rule}}"),),
             ),
             Panel(
+                "Nearest to their limits",
+                "What the busiest key of each global rule asks for, by its limit. Above 1 a part is denied.",
+                "percentunit",
+                (
+                    (
+                        "topk(10, max by (domain, rule) (ratelimit_rule_nearness_ratio))",
+                        "{{domain}}/{{rule}}",
+                    ),
+                ),
+            ),
+            Panel(
                 "Slowest 1 % of checks",
                 "From the first byte of a request to its answer, on the node.",
                 "s",
@@ -92,6 +103,25 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 ),
             ),
             Panel(
+                "Until a share is in force",
+                "From the leader's record until the region has said so: half, and 99 of 100.",
+                "s",
+                tuple(
+                    (
+                        f"histogram_quantile({part},"
+                        " sum by (le) (rate(ratelimit_convergence_duration_seconds_bucket[5m])))",
+                        name,
+                    )
+                    for part, name in (("0.5", "half"), ("0.99", "99 %"))
+                ),
+            ),
+            Panel(
+                "Still to be read of Kafka",
+                "Messages after the place of whoever is furthest behind.",
+                "none",
+                (("max by (topic, region) (ratelimit_topic_behind)", "{{topic}} {{region}}"),),
+            ),
+            Panel(
                 "Reports",
                 "What regions send to the hub. Quiet keys send nothing.",
                 "reqps",
@@ -107,6 +137,18 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "The part of checks that nodes decided by themselves.",
                 "percentunit",
                 (('region:ratelimit_degraded_checks:ratio2m{region=~"$region"}', "{{region}}"),),
+            ),
+            Panel(
+                "Slowest 1 % of calls to Redis",
+                "Until a server has answered the call of a check.",
+                "s",
+                (
+                    (
+                        "histogram_quantile(0.99, sum by (region, server_address, server_port, le) (rate("
+                        'db_client_operation_duration_seconds_bucket{region=~"$region"}[5m])))',
+                        "{{region}} {{server_address}}:{{server_port}}",
+                    ),
+                ),
             ),
             Panel(
                 "Open breakers",

@@ -137,12 +137,6 @@ def _add_routes(app: FastAPI, board: Board, broadcaster: Broadcaster) -> None:
         async for event in broadcaster.events(mine):
             yield event
 
-    @app.get("/history")
-    async def history(
-        rule: Annotated[str, Query(max_length=200)], key: Annotated[str, Query(max_length=2000)]
-    ) -> Response:
-        return JSONResponse(board.past(rule, key))
-
     @app.get("/metrics")
     async def metrics() -> Response:
         return Response(exposition.text(), media_type=PROMETHEUS_TEXT)

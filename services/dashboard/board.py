@@ -10,9 +10,8 @@ import msgspec
 from global_sync.transport.base import LOG, RULES, USAGE, Message, Transport
 from services.accepted_rules import Book
 from services.clock import time_of_day, wall_ms
-from services.dashboard.history import History, Point
-from services.dashboard.nearness import averaged, busiest
-from services.dashboard.rates import UsageRates
+from services.dashboard.nearness import Asked, Asking, averaged, busiest
+from services.dashboard.rates import Rate, UsageRates
 from services.dashboard.rules import RuleShown, rules_shown
 from services.dashboard.told import keys_told, rule_name
 from services.feed import USAGE_BEFORE_END, Feed, Handler
@@ -23,8 +22,6 @@ from services.settings import HubSettings
 KEYS_TRACKED = 2_000
 SMOOTHING = 0.2
 RULES_SHOWN = 1_000
-PASTS_TOLD = 12
-"""Rules whose busiest key's past a new tab is told at once; it asks for others."""
 DIRECT_AFTER_MS = 1_500
 
 
@@ -46,9 +43,9 @@ class Board:
         self.picture = Picture(settings.regions, self._times)
         self.book = Book(sorted(settings.regions))
         self.rates = UsageRates()
-        self.history = History()
         self._busy: dict[str, float] = {}
-        self._asked: dict[str, tuple[str, float]] = {}
+        self._asked: dict[str, Asked] = {}
+        self._averaged_ms: int | None = None
         self._rules: list[RuleShown] = []
         self._rules_of: dict[str, int] = {}
         self._points: dict[str, Any] = {}
@@ -80,32 +77,20 @@ class Board:
         self._ask_silent_ones(now_ms)
         names = [region.name for region in regions]
         self._status = self._status_frame(regions, now_ms)
-        busiest = self._busiest(names, now_ms)
-        self._points = {rule.name: self._rule_frame(rule, busiest, regions, now_ms) for rule in self._rules}
-        self._average_windows()
+        asked = self._asked_of_keys(names, now_ms)
+        told = self._keys_told(asked)
+        self._average(busiest(asked), now_ms)
+        self._points = {rule.name: self._rule_frame(rule, told, asked, names, now_ms) for rule in self._rules}
         frame: dict[str, Any] = {"status": self._status, "points": self._points}
         if changed:
-            frame["rules"] = [rule.frame() for rule in self._rules]
+            frame |= self._rules_frame()
         return _text(frame)
 
     def hello(self) -> str:
-        """Everything that a new tab needs: with the past of each rule's busiest key."""
+        """Everything that a new tab needs."""
         if not self._status:
             self.tick()
-        names = [region["name"] for region in self._status["regions"]]
-        past: dict[str, Any] = {}
-        for rule, entry in self._points.items():
-            key = entry["keys"][0][0] if entry["keys"] else None
-            if key is not None and len(past) < PASTS_TOLD:
-                past[rule] = {"key": key, "series": self.history.columns(rule, key, names)}
-        frame = {
-            "status": self._status,
-            "points": self._points,
-            "rules": [rule.frame() for rule in self._rules],
-            "history": past,
-            "asked": {rule: {"key": key, "per_s": round(per_s, 3)} for rule, (key, per_s) in self._asked.items()},
-        }
-        return _text(frame)
+        return _text({"status": self._status, "points": self._points, **self._rules_frame()})
 
     def busiest_of(self, region: str, most: int) -> list[dict[str, Any]]:
         """The keys of global rules that a region is asked for most, per second."""
@@ -114,6 +99,14 @@ class Board:
         return [
             {"key": key, "allowed_per_s": rate[0], "denied_per_s": rate[1]} for key, rate in ordered if sum(rate)
         ]
+
+    def nearness(self) -> dict[tuple[str, str], float]:
+        """By domain and rule: what its busiest key asks for on average, by what the rule lets through for ever."""
+        return {
+            (rule.domain, rule.id): self._asked[rule.name].per_s / rule.even_per_s
+            for rule in self._rules
+            if rule.is_global and rule.even_per_s and rule.name in self._asked
+        }
 
     def overdue(self) -> list[str]:
         return self.picture.overdue(self._now_ms())
@@ -124,9 +117,6 @@ class Board:
         return any(
             shown.get(region.name) != region.link for region in self.picture.health(self._probes(), self._now_ms())
         )
-
-    def past(self, rule: str, key: str) -> dict[str, Any]:
-        return self.history.columns(rule, key, [region["name"] for region in self._status.get("regions", [])])
 
     # ---- for what is remembered
 
@@ -151,23 +141,29 @@ class Board:
             "leader": self._status["leader"],
             "regions": self._status["regions"],
             "refused": refused,
+            "behind": {name: self.picture.behind(name) for name in self.region_names()},
+            "behind_here": self.feed.behind(),
             "log_age_ms": {name: self.picture.log_age_ms(name, self._now_ms()) for name in self.region_names()},
             "candidates": {region: probe.leader for region, probe in self._probes().items() if probe.leader},
         }
 
     # ---- parts of a frame
 
-    def _average_windows(self) -> None:
-        """What the busiest key of each rule of windows asks for, over the window's length: as a tab that was there
-        all the while has it, for one that comes."""
-        asked = {}
+    def _rules_frame(self) -> dict[str, Any]:
+        bases = {domain: dict(known.rule_set.bases) for domain, known in self.book.sets().items()}
+        return {"rules": [rule.frame() for rule in self._rules], "bases": bases}
+
+    def _average(self, busiest_of: Mapping[str, Asking], now_ms: int) -> None:
+        """What the busiest key of each rule asks for.  A frame may come early, so by the time that has passed."""
+        elapsed_s = 1.0 if self._averaged_ms is None else max(0, now_ms - self._averaged_ms) / 1000
+        self._averaged_ms = now_ms
+        averages = {}
         for rule in self._rules:
-            if rule.window_s is not None and rule.name in self._points:
-                before = self._asked.get(rule.name)
-                now = busiest(self._points[rule.name]["keys"])
-                if now is not None or before is not None:
-                    asked[rule.name] = averaged(before, now, rule.window_s)
-        self._asked = asked
+            before = self._asked.get(rule.name)
+            found = averaged(before, busiest_of.get(rule.name), rule.window_s, elapsed_s)
+            if found is not None:
+                averages[rule.name] = found
+        self._asked = averages
 
     def _ask_silent_ones(self, now_ms: int) -> None:
         """What a region counts while it is cut off from Kafka: its agent may still answer directly."""
@@ -224,41 +220,37 @@ class Board:
         }
 
     def _rule_frame(
-        self, rule: RuleShown, busiest: Mapping[str, Sequence[str]], regions: Sequence[RegionHealth], now_ms: int
+        self,
+        rule: RuleShown,
+        told: Mapping[str, Sequence[str]],
+        asked: Mapping[str, Rate],
+        regions: Sequence[str],
+        now_ms: int,
     ) -> dict[str, Any]:
-        by_region = [self.rates.rule(region.name, rule.name, now_ms) for region in regions]
-        known = [rate for rate in by_region if rate is not None]
-        total = {
-            "a": round(sum(rate[0] for rate in known), 1) if known else None,
-            "d": round(sum(rate[1] for rate in known), 1) if known else None,
+        rates = [self.rates.rule(region, rule.name, now_ms) for region in regions]
+        known = [rate for rate in rates if rate is not None]
+        frame: dict[str, Any] = {
+            "total": _rate_frame(_summed(known) if known else None),
+            "keys": [
+                [key, _rate_frame(asked.get(key, (0.0, 0.0)) if known else None)] for key in told.get(rule.name, ())
+            ],
         }
-        keys = []
-        for key in busiest.get(rule.name, ()) if rule.is_global else ():
-            point = self._point(rule, key, regions, now_ms)
-            self.history.add(rule.name, key, now_ms, point)
-            keys.append([key, point.frame()])
-        return {"total": total, "keys": keys}
+        if (average := self._asked.get(rule.name)) is not None:
+            frame["asked"] = [average.key, round(average.per_s, 3)]
+        return frame
 
-    def _point(self, rule: RuleShown, key: str, regions: Sequence[RegionHealth], now_ms: int) -> Point:
-        return Point(
-            shares=self.picture.shares(
-                key,
-                rule.bases,
-                regions,
-                adaptive=rule.adaptive,
-                now_ms=now_ms,
-                in_windows=rule.rate_per_s is None,
-            ),
-            wants={region.name: self.picture.want(region.name, key, now_ms) for region in regions},
-            rates={region.name: self.rates.key(region.name, key, now_ms) for region in regions},
-        )
-
-    def _busiest(self, regions: Sequence[str], now_ms: int) -> dict[str, list[str]]:
-        """Rule -> those of its keys that are told; smoothed, so that two equal keys do not take turns."""
-        offered: dict[str, float] = {}
+    def _asked_of_keys(self, regions: Sequence[str], now_ms: int) -> dict[str, Rate]:
+        """By key, of all regions together."""
+        asked: dict[str, Rate] = {}
         for region in regions:
-            for key, (allowed, denied) in self.rates.keys_of(region, now_ms).items():
-                offered[key] = offered.get(key, 0.0) + allowed + denied
+            for key, rate in self.rates.keys_of(region, now_ms).items():
+                before = asked.get(key)
+                asked[key] = rate if before is None else _summed((before, rate))
+        return asked
+
+    def _keys_told(self, asked: Mapping[str, Rate]) -> dict[str, list[str]]:
+        """Rule -> those of its keys that are told; smoothed, so that two equal keys do not take turns."""
+        offered = {key: sum(rate) for key, rate in asked.items()}
         for key in [*self._busy, *(key for key in offered if key not in self._busy)]:
             before = self._busy.get(key, offered.get(key, 0.0))
             self._busy[key] = before + SMOOTHING * (offered.get(key, 0.0) - before)
@@ -266,7 +258,15 @@ class Board:
         self._busy = {key: self._busy[key] for key in ordered[:KEYS_TRACKED] if self._busy[key] > 0.01}
         even = {rule.name: rule.even_per_s for rule in self._rules if rule.is_global}
         busy = {key: per_s for key, per_s in self._busy.items() if rule_name(key) in even}
-        return keys_told(busy, even, len(regions))
+        return keys_told(busy, even)
+
+
+def _summed(rates: Sequence[Rate]) -> Rate:
+    return sum(rate[0] for rate in rates), sum(rate[1] for rate in rates)
+
+
+def _rate_frame(rate: Rate | None) -> dict[str, float | None]:
+    return {"a": None, "d": None} if rate is None else {"a": round(rate[0], 1), "d": round(rate[1], 1)}
 
 
 def _text(frame: Mapping[str, Any]) -> str:

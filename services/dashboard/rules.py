@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +35,6 @@ class RuleShown:
     is_global: bool
     adaptive: bool
     mode: str
-    bases: Mapping[str, int]
     version: int
 
     def frame(self) -> dict[str, Any]:
@@ -52,7 +50,6 @@ class RuleShown:
             "mode": self.mode,
             "scope": "global" if self.is_global else "region",
             "distribution": "adaptive" if self.adaptive else "static",
-            "bases": dict(self.bases),
             "version": self.version,
         }
 
@@ -78,7 +75,6 @@ def rules_shown(book: Book) -> list[RuleShown]:
                     is_global=is_global,
                     adaptive=is_global and rule.distribution is Distribution.ADAPTIVE,
                     mode=rule.mode.value,
-                    bases=known.rule_set.bases,
                     version=known.rule_versions.get(rule.id, known.version),
                 )
             )

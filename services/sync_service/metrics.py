@@ -14,6 +14,7 @@ from global_sync.agent import Agent
 from global_sync.leader import Leader
 from regional_limiter.durations import Seen
 from regional_limiter.model.share import SHARE_UNITS
+from services.feed_metrics import BEHIND, behind_of
 from services.telemetry import Exposition, Labels, bounded_series
 
 
@@ -51,6 +52,7 @@ class SyncMetrics:
         gauge, counter = meter.create_observable_gauge, meter.create_observable_counter
         gauge("ratelimit.agent.active", [self._of_agent("active")], "", "1 when this agent acts for its region")
         gauge("ratelimit.sync.lag", [self._of_agent("link_age_ms", 1e-3)], "s", "Since the log was last read")
+        gauge("ratelimit.topic.behind", [behind_of(lambda: self._agent_view["behind"])], "{record}", BEHIND)
         gauge("ratelimit.agent.session", [self._of_agent("session")], "", "Number of the region's session")
         gauge("ratelimit.agent.epoch", [self._of_agent("epoch")], "", "Epoch of the leader that is followed")
         gauge("ratelimit.rules.version", [self._of_agent("rules_version")], "", "Rules handed to the nodes")

@@ -133,7 +133,7 @@ class HeldTransport:
         self.goes_on = asyncio.Event()
         self.goes_on.set()
         self.start, self.send = transport.start, transport.send
-        self.delete_before, self.close = transport.delete_before, transport.close
+        self.delete_before, self.behind, self.close = transport.delete_before, transport.behind, transport.close
 
     async def reader(self, topic: str, start: Start) -> Reader:
         reader = await self._transport.reader(topic, start)

@@ -1,59 +1,116 @@
 """``python -m tests.browser.many [SECONDS]``: pages that are told of a hundred regions and a thousand rules.
 
-Told per page: the longest task of the browser's main thread, the processor time of a frame (the same on a busy
-machine, where tasks only take longer), and how the heap grows.
+One tab goes around all pages, several times, and is told of everything four times as fast as in earnest. Told by
+page: the longest task of the browser's main thread, by the clock (on a busy machine tasks only take longer) and in
+processor time, the processor time of a frame, and how the heap has grown from the first round to the last.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.conftest import CHROMIUM
-from tests.browser.synthetic import synthetic
+from tests.browser.synthetic import key_of, synthetic
 
-PAGES = ("overview", "rules", "region?name=region-007", "keys")
+PAGES = (
+    "overview",
+    "quota?rule=default/limit-0000",
+    "region?name=region-007",
+    "sync",
+    f"sync?key={key_of(0, 0)}",
+    "rules",
+    "keys",
+)
 EVERY_S = 0.25
-"""Four times as fast as in earnest: what is kept too long shows sooner."""
-BEGUN_S = 20
-"""Until then the page still fills what it keeps: a minute of each region's rates."""
+"""What is kept too long shows sooner."""
+ROUNDS = 5
+BEGUN_S = 5.0
+"""Until then a page that has just been opened still asks for what it shows."""
+TOO_LONG_MS = 100
 
 _WATCH = """() => { window.longest = []; new PerformanceObserver(list => {
     for (const one of list.getEntries()) window.longest.push(Math.round(one.duration)); })
     .observe({type: 'longtask', buffered: false}); }"""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Figures:
-    """``long_ms``: every task of more than 50 ms, the longest first; ``cpu_ms``: of all of the page's process, by
-    frame; heaps in bytes."""
+    """``long_ms``: every task of more than 50 ms; ``opened_ms``: those of opening the page; ``task_ms``: processor
+    time of the longest task of each round; ``frame_ms``: of all of the page's process, by frame; ``heaps``: bytes
+    after each round."""
 
-    long_ms: list[int]
-    cpu_ms: float
-    heap_begin: int
-    heap_end: int
+    long_ms: list[int] = field(default_factory=list)
+    opened_ms: list[int] = field(default_factory=list)
+    task_ms: list[float] = field(default_factory=list)
+    frame_ms: list[float] = field(default_factory=list)
+    heaps: list[int] = field(default_factory=list)
+
+    def line(self, name: str) -> str:
+        above = sum(one > TOO_LONG_MS for one in self.long_ms)
+        longest = max(self.long_ms, default=0)
+        heaps = ", ".join(f"{one / 1e6:.1f}" for one in self.heaps)
+        return (
+            f"{name:<28} longest task {longest:>4} ms ({max(self.task_ms):.0f} ms of processor),"
+            f" {above} above {TOO_LONG_MS} ms; to open it {max(self.opened_ms, default=0):>4} ms; "
+            f"a frame {sum(self.frame_ms) / len(self.frame_ms):.0f} ms of processor; heap by round {heaps} MB"
+        )
 
 
-def measure(browser: Browser, url: str, name: str, seconds: float) -> Figures:
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    page = context.new_page()
-    page.goto(f"{url}/#/{name}")
-    page.locator(".live.on").wait_for(timeout=60_000)
-    page.wait_for_timeout(BEGUN_S * 1000)
-    cdp = context.new_cdp_session(page)
-    begin = heap(cdp)
-    page.evaluate(_WATCH)
-    used = _used_s(browser)
-    page.wait_for_timeout(seconds * 1000)
-    cpu_ms = (_used_s(browser) - used) * 1000 / (seconds / EVERY_S)
-    long_ms = sorted(page.evaluate("window.longest"), reverse=True)
-    assert page.locator(".live.on").is_visible(), "the page lost its stream"
-    figures = Figures(long_ms, cpu_ms, begin, heap(cdp))
-    context.close()
-    return figures
+class Tour:
+    """A tab that goes around the pages of ``url``."""
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self._browser = browser
+        self._url = url
+        self._context = browser.new_context(viewport={"width": 1440, "height": 900})
+        self._page = self._context.new_page()
+        self._cdp = self._context.new_cdp_session(self._page)
+        self.found = {name: Figures() for name in PAGES}
+        self._page.goto(f"{url}/#/{PAGES[0]}")
+        self._page.locator(".live.on").wait_for(timeout=60_000)
+        self._page.evaluate(_WATCH)
+
+    def visit(self, name: str, seconds: float) -> None:
+        page, figures = self._page, self.found[name]
+        page.evaluate("address => { window.longest = []; location.hash = address; }", f"#/{name}")
+        page.wait_for_timeout(min(BEGUN_S, seconds / 2) * 1000)
+        figures.opened_ms += page.evaluate("window.longest.splice(0)")
+        used = _used_s(self._browser)
+        tasks = _TaskTrace(self._browser, page)
+        page.wait_for_timeout(seconds * 1000)
+        figures.frame_ms.append((_used_s(self._browser) - used) * 1000 / (seconds / EVERY_S))
+        figures.long_ms += page.evaluate("window.longest.splice(0)")
+        figures.task_ms.append(tasks.longest_ms())
+        assert page.locator(".live.on").is_visible(), f"{name}: the page lost its stream"
+        figures.heaps.append(heap(self._cdp))
+
+    def close(self) -> None:
+        self._context.close()
+
+
+class _TaskTrace:
+    """The tasks of a page's main thread, in processor time."""
+
+    def __init__(self, browser: Browser, page: Page) -> None:
+        self._browser = browser
+        browser.start_tracing(page=page, categories=["toplevel", "disabled-by-default-devtools.timeline"])
+
+    def longest_ms(self) -> float:
+        events = json.loads(self._browser.stop_tracing())["traceEvents"]
+        return max(_task_ms(events), default=0.0)
+
+
+def _task_ms(events: list[dict[str, Any]]) -> Iterator[float]:
+    renderers = {(one["pid"], one["tid"]) for one in events if one.get("args", {}).get("name") == "CrRendererMain"}
+    for one in events:
+        if one.get("name", "").endswith("RunTask") and (one["pid"], one["tid"]) in renderers and "tdur" in one:
+            yield one["tdur"] / 1000
 
 
 def heap(cdp: Any) -> int:
@@ -71,18 +128,17 @@ def _used_s(browser: Browser) -> float:
 
 def main() -> int:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 600.0
+    each_s = max(1.0, seconds / ROUNDS / len(PAGES) - BEGUN_S)
     with sync_playwright() as playwright, synthetic(EVERY_S) as url:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        for name in PAGES:
-            found = measure(browser, url, name, seconds / len(PAGES))
-            growth = found.heap_end - found.heap_begin
-            print(
-                f"{name}: longest task {max(found.long_ms, default=0)} ms, "
-                f"{sum(1 for one in found.long_ms if one > 100)} above 100 ms, "
-                f"{found.cpu_ms:.0f} ms of processor a frame, "
-                f"heap {found.heap_begin / 1e6:.1f} MB, grown by {growth / 1e6:+.2f} MB",
-                flush=True,
-            )
+        tour = Tour(browser, url)
+        for number in range(ROUNDS):
+            for name in PAGES:
+                tour.visit(name, each_s)
+            print(f"round {number + 1} of {ROUNDS}", flush=True)
+        for name, found in tour.found.items():
+            print(found.line(name.partition("rl:")[0]), flush=True)
+        tour.close()
         browser.close()
     return 0
 

@@ -20,11 +20,13 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from services.dashboard.app import STATIC
+from services.dashboard.told import KEYS_A_RULE, KEYS_MOST
+from tests.browser.synthetic_past import SyntheticPast
 
 REGIONS = [f"region-{number:03}" for number in range(100)]
 RULES = 1_000
-KEYED_RULES = 60
-"""As many keys as the board tells of so many regions (``told.CELLS_MOST``), each of another rule."""
+KEYED_RULES = KEYS_MOST // KEYS_A_RULE
+"""Each with as many keys as the board tells of one."""
 ROUNDS = 30
 
 
@@ -42,7 +44,6 @@ def rules() -> list[dict[str, Any]]:
             "mode": "enforce",
             "scope": "global",
             "distribution": "adaptive",
-            "bases": dict.fromkeys(REGIONS, 100),
             "version": 1,
         }
         for number in range(RULES)
@@ -79,15 +80,15 @@ def tick(second: int) -> dict[str, Any]:
         name = f"default/limit-{number:04}"
         keys: list[Any] = []
         if (number + second) % RULES < KEYED_RULES:
-            point = {
-                "a": wave(number, 50),
-                "d": wave(number, 5),
-                "s": dict.fromkeys(REGIONS, 100),
-                "w": dict.fromkeys(REGIONS, 120),
-                "r": {region: [wave(number, 1), 0.0] for region in REGIONS},
-            }
-            keys.append([f"rl:{{t{number}}}:{name}:client-{number}", point])
-        points[name] = {"total": {"a": wave(number, 60), "d": wave(number, 6)}, "keys": keys}
+            keys = [
+                [key_of(number, client), {"a": wave(number + client, 50), "d": wave(number, 5)}]
+                for client in range(KEYS_A_RULE)
+            ]
+        points[name] = {
+            "total": {"a": wave(number, 60), "d": wave(number, 6)},
+            "keys": keys,
+            "asked": [key_of(number, 0), wave(number, 55)],
+        }
     return {
         "status": {
             "now_ms": 0,
@@ -100,8 +101,12 @@ def tick(second: int) -> dict[str, Any]:
     }
 
 
+def key_of(rule: int, client: int) -> str:
+    return f"rl:{{t{rule}}}:default/limit-{rule:04}:client-{client}"
+
+
 def hello() -> dict[str, Any]:
-    return {**tick(0), "rules": rules(), "history": {}}
+    return {**tick(0), "rules": rules(), "bases": {"default": dict.fromkeys(REGIONS, 100)}}
 
 
 class Synthetic:
@@ -120,7 +125,7 @@ class Synthetic:
                 Route("/events", self._events),
                 Route("/control/whoami", lambda _: JSONResponse({"known": False, "status": 401, "detail": ""})),
                 Mount("/static", StaticFiles(directory=STATIC)),
-                Route("/v1/{rest:path}", lambda _: JSONResponse({"incidents": []})),
+                *SyntheticPast(REGIONS, [key_of(0, client) for client in range(KEYS_A_RULE)]).routes(),
             ]
         )
 

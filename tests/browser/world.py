@@ -95,6 +95,7 @@ class World:
         return {
             "v": 1, "region": region, "agent": f"agent-{region}", "at_ms": int(now_s * 1000), "seq": 1, "epoch": 7,
             "session": 1, "deposed": False, "link_age_ms": 100, "rules_version": 1, "base_version": 3,
+            "behind": {"rl.log": 3},
             "bases": {"default": 5_000 if region == "us-east" else 2_500},
             "totals": {"default/api-global": rule, "default/orders": self._add(region, "orders", 14, 12)},
             "keys": keys,

@@ -80,7 +80,15 @@ def _sync() -> Exposition:
     numbers = dict.fromkeys((*totals, *now), 1)
     point = {"point": "p", "session_left_ms": 1, "consent_left_ms": 1, "ok": True, "resets": 0}
     node = {"node": "n", "rules_version": 1, "age_ms": 1}
-    view = {**numbers, "active": True, "bases": {"d": 3334}, "keys": {}, "nodes": [node], "points": [point]}
+    view = {
+        **numbers,
+        "active": True,
+        "behind": {"rl.log": 0},
+        "bases": {"d": 3334},
+        "keys": {},
+        "nodes": [node],
+        "points": [point],
+    }
     agent = SimpleNamespace(
         region="eu",
         view=lambda: view,
@@ -99,7 +107,7 @@ def _sync() -> Exposition:
 
 def _feed() -> Any:
     topics = {"rl.rules": SimpleNamespace(malformed=0)}
-    return SimpleNamespace(topics=topics, silent_ms=lambda _: 5)
+    return SimpleNamespace(topics=topics, silent_ms=lambda _: 5, behind=lambda: {"rl.rules": 0})
 
 
 def _control() -> Exposition:
@@ -111,6 +119,7 @@ def _control() -> Exposition:
 def _dashboard() -> Exposition:
     board = mock.MagicMock()
     board.feed = _feed()
+    board.nearness.return_value = {("d", "r"): 0.5}
     broadcaster = mock.MagicMock()
     broadcaster.__len__.return_value = 1
     broadcaster.dropped = 0

@@ -17,10 +17,10 @@ from infra.monitoring.alerts import ALERTS, EXTERNAL, RECORDS
 from infra.monitoring.panels import ROWS
 from regional_limiter.durations import Durations
 from services.telemetry import Exposition
-from tests.infra.instruments import every_instrument
+from tests.infra.instruments import every_instrument, told
 
 RUNBOOK = ROOT / "docs" / "runbook.md"
-METRIC = re.compile(r"\b[a-z][a-z0-9_]*(?::[a-z0-9_]+)+|\b(?:ratelimit|http|rpc|redis|node)_[a-z0-9_]+")
+METRIC = re.compile(r"\b[a-z][a-z0-9_]*(?::[a-z0-9_]+)+|\b(?:ratelimit|http|rpc|db|redis|node)_[a-z0-9_]+")
 LABEL_MATCHERS = re.compile(r"\{[^}]*\}")
 SUFFIXES = ("_bucket", "_count", "_sum")
 
@@ -46,6 +46,61 @@ def test_every_query_names_metrics_that_exist(where: str, query: str) -> None:
     for name in named:
         plain = next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
         assert name in known or plain in known, f"{where}: no metric is called {name}"
+
+
+def labels() -> dict[str, set[str]]:
+    """Metric -> the labels of its series in Prometheus."""
+    always = {"region", "instance", "job"}  # of whoever is asked, and ours
+    found = {one: set(always) for one in EXTERNAL}
+    for metrics in told().values():
+        for one in metrics:
+            own = {label.replace(".", "_") for label in one.labels} | always
+            found.setdefault(one.prometheus, set()).update(own)
+    for record in RECORDS:
+        found[record.name] = set().union(*(names(inside) for inside in GROUPING.findall(record.expr))) - {"le"}
+    return found
+
+
+GROUPING = re.compile(r"\b(?:by|ignoring|on|without) \(([^)]*)\)")
+MATCHED = re.compile(r"([a-z][a-z0-9_:]*)\{([^}]*)\}")
+LEGEND = re.compile(r"\{\{\s*\$?(?:labels\.)?(\w+)\s*\}\}")
+
+
+def names(listed: str) -> set[str]:
+    return {name.strip() for name in listed.split(",") if name.strip()}
+
+
+def plain(metric: str) -> str:
+    return next((metric.removesuffix(suffix) for suffix in SUFFIXES if metric.endswith(suffix)), metric)
+
+
+@pytest.mark.parametrize(("where", "query"), list(queries()))
+def test_every_query_uses_labels_that_its_metrics_have(where: str, query: str) -> None:
+    """Two alerts asked for an outcome that no series had, and never fired."""
+    known = labels()
+    for metric, matchers in MATCHED.findall(query):
+        used = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
+        assert used <= known[plain(metric)], f"{where}: {metric} has no {used - known[plain(metric)]}"
+    of_all = set().union(*(known[plain(metric)] for metric in METRIC.findall(LABEL_MATCHERS.sub("", query))))
+    for inside in GROUPING.findall(query):
+        assert names(inside) <= of_all | {"le"}, f"{where}: {inside}"
+
+
+def shown() -> Iterator[tuple[str, str, str]]:
+    yield from ((alert.name, alert.expr, f"{alert.summary} {alert.means}") for alert in ALERTS)
+    for _, row in ROWS:
+        for panel in row:
+            yield from ((panel.title, query, legend) for query, legend in panel.queries)
+
+
+@pytest.mark.parametrize(("where", "query", "words"), list(shown()))
+def test_every_label_that_words_name_is_left_by_the_query(where: str, query: str, words: str) -> None:
+    grouped = [names(inside) for inside in GROUPING.findall(query.replace("ignoring (outcome)", ""))]
+    metrics = METRIC.findall(LABEL_MATCHERS.sub("", query))
+    left = grouped[0] if grouped else set().union(*(labels()[plain(metric)] for metric in metrics))
+    if "group_left" in query:
+        left = labels()[metrics[0]]
+    assert set(LEGEND.findall(words.replace("$value", ""))) - {"value"} <= left, f"{where}: {words}"
 
 
 def test_prometheus_reads_the_rules_and_every_alert_fires_when_it_should() -> None:

@@ -1,4 +1,4 @@
-import { html, render } from './vendor/htm-preact-standalone.module.js';
+import { html, render } from './view.js';
 import { Feed } from './feed.js';
 import { Shell } from './shell.js';
 

@@ -1,6 +1,6 @@
 // A change in two presses: first what it will do, then the change itself, exactly as it was tried.
 
-import { html, useState } from './vendor/htm-preact-standalone.module.js';
+import { html, useState } from './view.js';
 import { Badge, Field, Problem } from './components.js';
 import { useSession } from './control.js';
 import { headersOf } from './change_headers.js';

@@ -1,6 +1,6 @@
 // What happened lately; and what changes are called.
 
-import { html, useEffect, useState } from './vendor/htm-preact-standalone.module.js';
+import { html, useEffect, useState } from './view.js';
 import { clock, known } from './format.js';
 
 const LOOK_EVERY_MS = 5_000;

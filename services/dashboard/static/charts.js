@@ -1,6 +1,6 @@
 // A chart on uPlot: its colours from the style sheet, its width from the page, its cursor from mouse and keyboard.
 
-import { html, useEffect, useRef } from './vendor/htm-preact-standalone.module.js';
+import { html, useEffect, useRef } from './view.js';
 
 const HEIGHT = 190;
 
@@ -14,7 +14,6 @@ export function colour(name) {
   probe.style.color = `var(${name})`;
   return getComputedStyle(probe).color;
 }
-export const regionColour = (index) => `var(--region-${(index % 6) + 1})`;
 
 export const axisOf = (extra) => ({
   stroke: colour('--quiet'),

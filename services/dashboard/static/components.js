@@ -1,6 +1,6 @@
 // The parts that pages are made of.
 
-import { html } from './vendor/htm-preact-standalone.module.js';
+import { html } from './view.js';
 import { clock, known, NOT_KNOWN } from './format.js';
 
 const PATHS = {
@@ -97,8 +97,10 @@ export function Problem({ answer, openSignIn }) {
     ${(status === 401 || status === 403) && openSignIn && html`<button type="button" onClick=${openSignIn}>Sign in</button>`}</div>`;
 }
 
+// `index` null: of several together.
 export const RegionName = ({ name, index }) => html`<span class="region-name"><span class="swatch" aria-hidden="true"
-  style=${`--own: var(--region-${(index % 6) + 1})`}></span>${name}</span>`;
+  style=${`--own: ${regionColour(index)}`}></span>${name}</span>`;
+export const regionColour = (index) => (index === null ? 'var(--others)' : `var(--region-${(index % 6) + 1})`);
 
 // A line of the last minute, without axes; the number that it ends with stands beside it.
 export function Spark({ values, kind = '' }) {

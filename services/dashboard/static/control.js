@@ -3,7 +3,7 @@
 // The token is typed in and kept in this tab alone. It travels as a header that only this page's own scripts can set:
 // no other site can make a browser send it.
 
-import { html, useEffect, useReducer, useRef, useState } from './vendor/htm-preact-standalone.module.js';
+import { html, useEffect, useReducer, useRef, useState } from './view.js';
 import { Field, Problem } from './components.js';
 
 const KEPT = 'apportion.control-token';

@@ -1,7 +1,4 @@
-// One event stream per tab. Keeps what pages show: the newest status, the rules, what was asked of each limit on average,
-// and the last minute of each region's rates.
-
-import { averaged, averagedPast, busiest } from './nearness.js';
+// One event stream per tab. Keeps what pages show: the newest status, the rules, and the last minute of each region's rates.
 
 const SILENCE_MS = 5000;
 const KEPT_TRAIL = 60;
@@ -11,10 +8,10 @@ export class Feed {
     this.listeners = new Set();
     this.status = null;
     this.rules = [];
+    this.bases = {}; // domain -> region -> base
     this.regions = [];
     this.points = {};
     this.trails = new Map(); // region -> {allowed: [], denied: []}, one a second
-    this.asked = new Map(); // rule -> {key, per_s} of the key that asks for most, averaged
     this.connected = false;
     this.lastHeardMs = null;
     this.open();
@@ -33,8 +30,8 @@ export class Feed {
 
   open() {
     this.stream = new EventSource('events');
-    this.stream.addEventListener('hello', (event) => this.take(JSON.parse(event.data), true));
-    this.stream.addEventListener('tick', (event) => this.take(JSON.parse(event.data), false));
+    this.stream.addEventListener('hello', (event) => this.take(JSON.parse(event.data)));
+    this.stream.addEventListener('tick', (event) => this.take(JSON.parse(event.data)));
     this.stream.onerror = () => {
       this.connected = false;
       this.onChange();
@@ -50,16 +47,15 @@ export class Feed {
     }
   }
 
-  take(frame, isHello) {
+  take(frame) {
     this.connected = true;
     this.lastHeardMs = Date.now();
-    if (frame.rules) this.rules = frame.rules;
+    if (frame.rules) [this.rules, this.bases] = [frame.rules, frame.bases];
     this.status = frame.status;
     this.regions = frame.status.regions.map((region) => region.name);
     this.points = frame.points;
     for (const region of frame.status.regions) this.trail(region);
-    if (isHello) this.averagePast(frame);
-    else this.average();
+    for (const name of this.trails.keys()) if (!this.regions.includes(name)) this.trails.delete(name);
     this.onChange();
   }
 
@@ -72,26 +68,5 @@ export class Feed {
       kept.allowed.shift();
       kept.denied.shift();
     }
-  }
-
-  // Of windows the dashboard tells the average itself: it has seen more of them than a past of some minutes tells.
-  averagePast({ history, asked = {} }) {
-    this.asked.clear();
-    for (const rule of this.rules) {
-      const past = history[rule.name];
-      const average = rule.window_s ? asked[rule.name] : past?.series ? averagedPast(past.key, past.series, rule) : undefined;
-      if (average) this.asked.set(rule.name, average);
-    }
-  }
-
-  average() {
-    const names = new Set();
-    for (const rule of this.rules) {
-      names.add(rule.name);
-      const now = busiest(this.points[rule.name]);
-      const before = this.asked.get(rule.name);
-      if (now !== null || before !== undefined) this.asked.set(rule.name, averaged(before, now, rule));
-    }
-    for (const name of this.asked.keys()) if (!names.has(name)) this.asked.delete(name);
   }
 }

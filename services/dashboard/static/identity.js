@@ -1,6 +1,6 @@
 // Who asks and what for, as two pages ask it: their form, and its place in the address.
 
-import { html, useState } from './vendor/htm-preact-standalone.module.js';
+import { html, useState } from './view.js';
 import { Field } from './components.js';
 
 // "tier=free" a line -> [[name, value], …]; lines without "=" are left out.

@@ -1,6 +1,6 @@
 // Questions to what the dashboard remembers: asked again every so often, the last answer kept while one is under way.
 
-import { useEffect, useState } from './vendor/htm-preact-standalone.module.js';
+import { useEffect, useState } from './view.js';
 
 const PATIENCE_MS = 10_000;
 

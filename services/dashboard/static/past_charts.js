@@ -27,7 +27,24 @@ function base(width, height, span) {
   };
 }
 
-const regionPaint = (index) => colour(`--region-${(index % 6) + 1}`);
+const ALONE_MOST = 6; // as many as there are colours that everybody can tell apart
+
+// What a chart tells apart, {name, index, regions}: every region, or the busiest and all others as one. `totals`: what
+// each was asked for. `index`: of its colour; null: of the others.
+export function groupsOf(regions, totals) {
+  const one = (name) => ({ name, index: regions.indexOf(name), regions: [name] });
+  if (regions.length <= ALONE_MOST) return regions.map(one);
+  const asked = (name) => (totals[name]?.allowed ?? 0) + (totals[name]?.denied ?? 0);
+  const first = new Set([...regions].sort((a, b) => asked(b) - asked(a)).slice(0, ALONE_MOST - 1));
+  const rest = regions.filter((name) => !first.has(name));
+  const alone = regions.filter((name) => first.has(name)).map((name, place) => ({ ...one(name), index: place }));
+  return [...alone, { name: `${rest.length} others`, index: null, regions: rest }];
+}
+
+// The place of a region's colour in them; null: it is one of the others.
+export const colourIn = (groups, region) => groups.find((group) => group.index !== null && group.regions[0] === region)?.index ?? null;
+
+const paintOf = (group) => colour(group.index === null ? '--others' : `--region-${group.index + 1}`);
 
 // Diagonal stripes: on loan. Told from the plain colour also by those who see no colours.
 function striped(paint) {
@@ -63,22 +80,28 @@ export function stacked(columns) {
   return sums;
 }
 
-const total = (columns) => stacked(columns).at(-1) ?? [];
+// Place by place; null where nothing is known of any.
+function total(columns) {
+  const sums = columns.length > 0 ? columns[0].map(() => null) : [];
+  for (const column of columns) for (let at = 0; at < column.length; at += 1) if (known(column[at])) sums[at] = (sums[at] ?? 0) + column[at];
+  return sums;
+}
 
-export function rateColumns(series, regions) {
-  const of = (name) => regions.map((region) => series.regions[region]?.[name] ?? series.at_ms.map(() => null));
-  const [allowed, denied] = [of('allowed'), of('denied')];
+const columnsOf = (series, groups, name) => groups.map((group) => total(group.regions.map((region) => series.regions[region]?.[name] ?? series.at_ms.map(() => null))));
+
+export function rateColumns(series, groups) {
+  const [allowed, denied] = [columnsOf(series, groups, 'allowed'), columnsOf(series, groups, 'denied')];
   return { t: series.at_ms.map((at) => at / 1000), allowed, denied, offered: total([...allowed, ...denied]) };
 }
 
-export function rateOptions(width, height, regions, limit, span) {
+export function rateOptions(width, height, groups, limit, span) {
   const options = base(width, height, span);
   const least = limit ? limit * 1.15 : 1;
   options.scales.y = { range: (_plot, _min, max) => [0, Math.max(least, (max ?? 0) * 1.08)] };
   options.axes = [timeAxis(span), axisOf({ size: 52, space: 36 })];
   options.series = [{}];
-  for (let index = regions.length - 1; index >= 0; index -= 1) {
-    options.series.push({ label: regions[index], fill: regionPaint(index), stroke: colour('--surface'), width: 1, points: { show: false } });
+  for (const group of [...groups].reverse()) {
+    options.series.push({ label: group.name, fill: paintOf(group), stroke: colour('--surface'), width: 1, points: { show: false } });
   }
   options.series.push({ label: 'offered', stroke: colour('--offered'), dash: [2, 3], width: 2, points: { show: false } });
   options.series.push({ label: 'limit', stroke: colour('--limit'), width: 1.5, points: { show: false } });
@@ -89,13 +112,13 @@ export const rateData = (columns, limit) => [
   columns.t, ...stacked(columns.allowed).reverse(), columns.offered, columns.t.map(() => limit ?? null),
 ];
 
-export function deniedOptions(width, height, regions, span) {
+export function deniedOptions(width, height, groups, span) {
   const options = base(width, height, span);
   options.scales.y = { range: (_plot, _min, max) => [0, Math.max(1, (max ?? 0) * 1.1)] };
   options.axes = [timeAxis(span), axisOf({ size: 52, space: 30 })];
   options.series = [{}];
-  for (let index = regions.length - 1; index >= 0; index -= 1) {
-    options.series.push({ label: regions[index], fill: regionPaint(index), stroke: colour('--surface'), width: 1, points: { show: false } });
+  for (const group of [...groups].reverse()) {
+    options.series.push({ label: group.name, fill: paintOf(group), stroke: colour('--surface'), width: 1, points: { show: false } });
   }
   return options;
 }
@@ -104,58 +127,71 @@ export const deniedData = (columns) => [columns.t, ...stacked(columns.denied).re
 
 // ---- shares
 
-// What every region held, step by step: {t, own: [by region], loan: [by region], sessions: [by region]}; % of the limit.
-export function stepColumns(told, regions) {
-  const now = regions.map((region) => ({ ...(told.begin[region] ?? { units: 0, base: 0, session: 'unknown' }) }));
-  const leases = now.map((one) => (one.is_base ? null : one.units));
-  const columns = { t: [], own: regions.map(() => []), loan: regions.map(() => []), sessions: regions.map(() => []) };
-  const push = (atMs) => {
-    columns.t.push(atMs / 1000);
-    regions.forEach((_, index) => {
-      const { units, base: rest, session } = now[index];
-      columns.own[index].push(Math.min(units, rest) / 100);
-      columns.loan[index].push(Math.max(0, units - rest) / 100);
-      columns.sessions[index].push(session);
+// What every group held, step by step: {t, own, loan, sessions}, each by group; % of the limit. Sessions of a region alone.
+export function stepColumns(told, groups) {
+  const regions = new Map(); // name -> {units, base, session, lease, group}
+  groups.forEach((group, at) => {
+    for (const name of group.regions) {
+      const begin = told.begin[name] ?? { units: 0, base: 0, session: 'unknown' };
+      regions.set(name, { ...begin, lease: begin.is_base ? null : begin.units, group: at });
+    }
+  });
+  const [own, loan] = [groups.map(() => 0), groups.map(() => 0)];
+  const count = (one, sign) => {
+    own[one.group] += sign * Math.min(one.units, one.base);
+    loan[one.group] += sign * Math.max(0, one.units - one.base);
+  };
+  for (const one of regions.values()) count(one, 1);
+  const columns = { t: [], own: groups.map(() => []), loan: groups.map(() => []), sessions: groups.map(() => []) };
+  let lastMs = 0;
+  const put = (ms) => {
+    const atMs = Math.max(ms, lastMs); // of one moment only what holds after it
+    if (atMs > lastMs) columns.t.push(atMs / 1000);
+    lastMs = atMs;
+    const place = columns.t.length - 1;
+    groups.forEach((group, at) => {
+      columns.own[at][place] = own[at] / 100;
+      columns.loan[at][place] = loan[at] / 100;
+      columns.sessions[at][place] = group.regions.length === 1 ? regions.get(group.regions[0]).session : null;
     });
   };
-  push(Math.max(told.from_ms, told.since_ms ?? told.from_ms));
+  put(Math.max(told.from_ms, told.since_ms ?? told.from_ms));
   for (const step of told.steps) {
-    const index = regions.indexOf(step.region);
-    if (index < 0) continue;
-    const one = now[index];
+    const one = regions.get(step.region);
+    if (one === undefined) continue;
+    count(one, -1);
     if (step.key === '') one.session = { over: 'over', gone: 'gone' }[step.kind] ?? 'alive';
-    else leases[index] = step.units;
-    one.units = one.session === 'gone' ? 0 : one.session === 'over' ? one.base : leases[index] ?? one.base;
-    if (columns.t.at(-1) >= step.at_ms / 1000) for (const column of [...columns.own, ...columns.loan, ...columns.sessions, columns.t]) column.pop();
-    push(step.at_ms);
+    else one.lease = step.units;
+    one.units = one.session === 'gone' ? 0 : one.session === 'over' ? one.base : one.lease ?? one.base;
+    count(one, 1);
+    put(step.at_ms);
   }
-  push(told.to_ms);
+  put(told.to_ms);
   return columns;
 }
 
 // The same from averages, where there are too many steps, or several keys.
-export function meanColumns(series, regions) {
-  const of = (name) => regions.map((region) => series.regions[region]?.[name] ?? series.at_ms.map(() => null));
-  const [rest, lent, loan] = [of('base'), of('lent'), of('borrowed')];
+export function meanColumns(series, groups) {
+  const [rest, lent, loan] = ['base', 'lent', 'borrowed'].map((name) => columnsOf(series, groups, name));
   return {
     t: series.at_ms.map((at) => at / 1000),
     own: rest.map((column, index) => column.map((units, at) => (known(units) ? (units - lent[index][at]) / 100 : null))),
     loan: loan.map((column) => column.map((units) => (known(units) ? units / 100 : null))),
-    sessions: regions.map(() => series.at_ms.map(() => null)),
+    sessions: groups.map(() => series.at_ms.map(() => null)),
   };
 }
 
-export function shareOptions(width, height, regions, span, stepped) {
+export function shareOptions(width, height, groups, span, stepped) {
   const options = base(width, height, span);
   options.scales.y = { range: [0, 104] };
   options.axes = [timeAxis(span), axisOf({ values: (_p, splits) => splits.map((v) => `${v} %`), size: 52, space: 36 })];
   options.series = [{}];
   const paths = stepped ? window.uPlot.paths.stepped({ align: 1 }) : undefined;
-  for (let index = regions.length - 1; index >= 0; index -= 1) {
-    const paint = regionPaint(index);
+  for (const group of [...groups].reverse()) {
+    const paint = paintOf(group);
     const line = { stroke: colour('--surface'), width: 1, points: { show: false }, paths };
-    options.series.push({ ...line, label: `${regions[index]} on loan`, fill: () => striped(paint) });
-    options.series.push({ ...line, label: regions[index], fill: paint });
+    options.series.push({ ...line, label: `${group.name} on loan`, fill: () => striped(paint) });
+    options.series.push({ ...line, label: group.name, fill: paint });
   }
   options.series.push({ label: 'limit', stroke: colour('--limit'), width: 1.5, points: { show: false } });
   return options;

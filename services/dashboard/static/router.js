@@ -1,6 +1,6 @@
 // Addresses behind the #: `#/region?name=eu-west`. A link reproduces the view, and the server needs no routes.
 
-import { useEffect, useState } from './vendor/htm-preact-standalone.module.js';
+import { useEffect, useState } from './view.js';
 
 export function parseHash(hash) {
   const [path, query = ''] = hash.replace(/^#\/?/, '').split('?', 2);

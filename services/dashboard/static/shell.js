@@ -1,6 +1,6 @@
 // What stands around every page: navigation, how things are, keyboard, colours, who is signed in.
 
-import { html, useEffect, useErrorBoundary, useReducer, useRef, useState } from './vendor/htm-preact-standalone.module.js';
+import { html, useEffect, useErrorBoundary, useReducer, useRef, useState } from './view.js';
 import { Icon, LiveSign } from './components.js';
 import { session, SignInDialog, useSession } from './control.js';
 import { clock, duration, NOT_KNOWN } from './format.js';
@@ -20,7 +20,7 @@ const THEMES = ['auto', 'light', 'dark'];
 
 export function Shell({ feed }) {
   const [, refresh] = useReducer((count) => count + 1, 0);
-  useEffect(() => feed.listen(refresh), []);
+  useEffect(() => feed.listen(inNextFrame(refresh)), []);
   const route = useRoute('overview');
   const page = PAGES.find((one) => one.name === route.name);
   const [help, setHelp] = useState(false);
@@ -44,6 +44,21 @@ export function Shell({ feed }) {
     </main>
     ${help && html`<${Help} close=${() => setHelp(false)} />`}
     ${signIn && html`<${SignInDialog} close=${() => setSignIn(false)} />`}`;
+}
+
+// Frames are read and drawn in turns of their own, and those that come together are drawn once. A page that nobody sees
+// has no next frame, but a title.
+function inNextFrame(act) {
+  let due = false;
+  return () => {
+    if (document.hidden) return act();
+    if (due) return undefined;
+    due = true;
+    return requestAnimationFrame(() => {
+      due = false;
+      act();
+    });
+  };
 }
 
 function toContent(event) {

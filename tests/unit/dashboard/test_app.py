@@ -101,12 +101,6 @@ async def test_one_tab_too_many_is_a_problem_and_not_a_silent_page() -> None:
         assert len(streams) == SUBSCRIBERS_MOST
 
 
-async def test_the_past_of_an_unknown_key_is_empty() -> None:
-    async with dashboard() as (client, _):
-        answer = await client.get("/history", params={"rule": "default/r", "key": "nobody"})
-        assert answer.json()["t"] == []
-
-
 async def test_a_dashboard_for_its_own_machine_answers_to_no_other_name_and_no_other_site() -> None:
     elsewhere = {"Host": "evil.example:25091"}
     async with dashboard() as (client, _):

@@ -89,48 +89,63 @@ def test_a_new_tab_is_told_what_was_asked_of_a_window_on_average() -> None:
         for region in ("us-east", "eu-west"):
             world.usage(region, {key("k"): (500 * second, 0)})
         world.tick()
-    told = json.loads(world.board.hello())["asked"]["d/g"]
-    assert told["key"] == key("k")
-    assert 980 <= told["per_s"] <= 1000, "not what a tab has that begins with nothing"
+    asked, per_s = json.loads(world.board.hello())["points"]["d/g"]["asked"]
+    assert asked == key("k")
+    assert 980 <= per_s <= 1000, "not what a tab would have that begins with nothing"
     world.rules({**DOCUMENT, "rules": []}, offset=1)
     world.tick()
-    assert json.loads(world.board.hello())["asked"] == {}
+    assert json.loads(world.board.hello())["points"] == {}
+
+
+def test_of_a_rule_with_many_keys_the_busiest_counts_also_when_it_is_not_told() -> None:
+    world = World()
+    world.rules()
+    for second in range(3):
+        world.now_ms = START_MS + second * 1000
+        steady = {key(f"k{n}"): (100 * second, 0) for n in range(KEYS_A_RULE)}
+        world.usage("us-east", steady | {key("new"): ((0, 1, 151)[second], 0)})
+        frame = world.tick()
+    assert key("new") not in [name for name, _ in frame["points"]["d/g"]["keys"]]
+    assert frame["points"]["d/g"]["asked"][0] == key("new")
 
 
 def test_rules_are_in_a_frame_only_when_they_have_changed() -> None:
     world = World()
     world.rules()
     first = world.tick()
+    assert first["bases"] == {"d": {"eu-west": 5000, "us-east": 5000}}
     assert [rule["limit"] for rule in first["rules"]] == [
         "100 at once, then 1.5/s, for each client_key, over all regions",
         "5 in 60 s, for all together",
     ]
     assert "rules" not in world.tick()
     world.rules({**DOCUMENT, "rules": []}, offset=1)
-    assert world.tick()["rules"] == []
+    frame = world.tick()
+    assert (frame["rules"], frame["bases"]) == ([], {"d": {"eu-west": 5000, "us-east": 5000}})
 
 
-def test_a_key_is_shown_with_rates_wants_and_the_shares_that_the_log_granted() -> None:
+def test_a_key_is_told_with_what_all_regions_counted_of_it() -> None:
     world = World()
     world.rules()
-    world.tell(LOG, codec.encode_records([Mark(1, "n", 1)]))
-    for n, region in enumerate(("us-east", "eu-west")):
-        world.tell(LOG, codec.encode_records([Welcome(1, n + 1, region, f"agent-{region}", 1, 1, {})]))
-    grant = LeaseRecord(1, 5, key("k"), "us-east", 1, Kind.KEEP, 1200)
-    world.tell(LOG, codec.encode_records([grant]))
     for second in (0, 1):
         world.now_ms = START_MS + second * 1000
         world.usage("us-east", {key("k"): (100 * second, 10 * second)})
         world.usage("eu-west", {key("k"): (50 * second, 0)})
-    frame = world.tick()
-    entry = frame["points"]["d/g"]
+    entry = world.tick()["points"]["d/g"]
     assert entry["total"] == {"a": 150.0, "d": 10.0}
-    ((shown, point),) = entry["keys"]
-    assert shown == key("k")
-    assert point["s"] == {"eu-west": 5000, "us-east": 1200}
-    assert point["r"] == {"eu-west": [50.0, 0.0], "us-east": [100.0, 10.0]}
-    assert point["w"] == {"eu-west": 700, "us-east": 700}
-    assert world.board.past("d/g", key("k"))["a"] == [150.0]
+    assert entry["keys"] == [[key("k"), {"a": 150.0, "d": 10.0}]]
+    assert entry["asked"] == [key("k"), 160.0]
+
+
+def test_the_picture_has_the_shares_that_the_log_granted() -> None:
+    world = World()
+    world.tell(LOG, codec.encode_records([Mark(1, "n", 1)]))
+    for n, region in enumerate(("us-east", "eu-west")):
+        world.tell(LOG, codec.encode_records([Welcome(1, n + 1, region, f"agent-{region}", 1, 1, {})]))
+        world.usage(region, {key("k"): (0, 0)})
+    grant = LeaseRecord(1, 5, key("k"), "us-east", 1, Kind.KEEP, 1200)
+    world.tell(LOG, codec.encode_records([grant]))
+    assert _shares(world) == {"eu-west": 5000, "us-east": 1200}
 
 
 def _shares(world: World) -> dict[str, int | None]:
@@ -176,7 +191,7 @@ def test_many_keys_show_the_busiest_ones_and_equal_ones_do_not_take_turns() -> N
 def test_before_anything_is_known_a_new_tab_gets_a_whole_frame() -> None:
     hello = json.loads(World().board.hello())
     assert [region["link"] for region in hello["status"]["regions"]] == ["unknown", "unknown"]
-    assert (hello["rules"], hello["history"]) == ([], {})
+    assert (hello["rules"], hello["points"]) == ([], {})
 
 
 def test_a_region_that_is_cut_off_from_kafka_still_shows_what_it_counts_when_it_answers_directly() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.dashboard.told import CELLS_MOST, KEYS_A_RULE, KEYS_LEAST, keys_told, rule_name
+from services.dashboard.told import KEYS_A_RULE, KEYS_MOST, keys_told, rule_name
 
 
 def key(rule: str, client: str) -> str:
@@ -28,20 +28,22 @@ def key(rule: str, client: str) -> str:
 def test_the_nearest_come_first(
     asked: dict[str, float], even: dict[str, float | None], told: dict[str, list[str]]
 ) -> None:
-    found = keys_told(asked, even, 3)
+    found = keys_told(asked, even)
     assert {rule: [one.rsplit(":", 1)[1] for one in keys] for rule, keys in found.items()} == told
     assert list(found) == list(told)
 
 
-@given(
-    st.dictionaries(st.tuples(st.integers(0, 30), st.integers(0, 30)), st.floats(0, 1e6), max_size=300),
-    st.integers(1, 1000),
-)
-def test_a_frame_is_bounded_however_many_there_are(asked: dict[tuple[int, int], float], regions: int) -> None:
-    found = keys_told({key(f"r{rule}", f"{client}"): rate for (rule, client), rate in asked.items()}, {}, regions)
+@given(st.dictionaries(st.tuples(st.integers(0, 30), st.integers(0, 30)), st.floats(0, 1e6), max_size=300))
+def test_a_rule_with_many_keys_leaves_room_for_others(asked: dict[tuple[int, int], float]) -> None:
+    found = keys_told({key(f"r{rule}", f"{client}"): rate for (rule, client), rate in asked.items()}, {})
     assert all(len(keys) <= KEYS_A_RULE for keys in found.values())
-    assert sum(map(len, found.values())) <= max(KEYS_LEAST, CELLS_MOST // regions)
+    assert set(found) == {f"d/r{rule}" for rule, _ in asked}
     assert all(rule_name(one) == rule for rule, keys in found.items() for one in keys)
+
+
+def test_a_frame_is_bounded_however_many_rules_there_are() -> None:
+    found = keys_told({key(f"r{rule}", f"{client}"): 1.0 for rule in range(KEYS_MOST) for client in range(2)}, {})
+    assert sum(map(len, found.values())) == KEYS_MOST
 
 
 def test_what_is_no_bucket_has_no_rule() -> None:

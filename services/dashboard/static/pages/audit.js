@@ -1,6 +1,6 @@
 // Who changed what, when, from where and why: accepted and refused.
 
-import { html, useState } from '../vendor/htm-preact-standalone.module.js';
+import { html, useState } from '../view.js';
 import { Badge, Card, Field, Problem, Segments } from '../components.js';
 import { useAnswer } from '../control.js';
 import { WORDS, wordsOf } from '../changes.js';

@@ -1,6 +1,6 @@
 // One client: why it is limited, in every region; and another limit for it, or none.
 
-import { html, useMemo, useState } from '../vendor/htm-preact-standalone.module.js';
+import { html, useMemo, useState } from '../view.js';
 import { Badge, Card, Field, Meter, Problem, RegionName, Search } from '../components.js';
 import { ask, useAnswer } from '../control.js';
 import { ChangeFlow, named } from '../change.js';

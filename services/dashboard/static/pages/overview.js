@@ -1,6 +1,6 @@
 // How everything is, at a glance: what is wrong, regions, limits by how near they are, what changed.
 
-import { html, useState } from '../vendor/htm-preact-standalone.module.js';
+import { html, useState } from '../view.js';
 import { Card, Link, Meter, RegionName, Search, Sentences, Spark } from '../components.js';
 import { Changes } from '../changes.js';
 import { duration, keyName, known, NOT_KNOWN, number, percent, rate } from '../format.js';
@@ -108,7 +108,7 @@ function RegionRows({ regions }) {
 function Quotas({ feed }) {
   const [text, setText] = useState('');
   const [all, setAll] = useState(false);
-  const every = quotasByNearness(feed.rules, feed.points, feed.asked);
+  const every = quotasByNearness(feed.rules, feed.points);
   const found = every.filter(({ rule }) => rule.name.includes(text.trim().toLowerCase()));
   const shown = found.slice(0, all ? QUOTAS_MOST : QUOTAS_AT_FIRST);
   return html`<${Card} title="Global limits, the nearest to their limit first" kind="quotas"

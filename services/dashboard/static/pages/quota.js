@@ -1,14 +1,14 @@
 // One limit over time: what was asked, allowed and denied, who held how much of it, and which keys were busiest. The
 // address says all of it: rule, key, range, and where it ends unless it goes on.
 
-import { html, useEffect, useMemo, useState } from '../vendor/htm-preact-standalone.module.js';
-import { Chart, regionColour } from '../charts.js';
-import { Card, RegionName, Segments } from '../components.js';
+import { html, useEffect, useMemo, useRef, useState } from '../view.js';
+import { Chart } from '../charts.js';
+import { Card, RegionName, regionColour, Segments } from '../components.js';
 import { clock, isHashed, keyName, known, number, percent, rate, NOT_KNOWN } from '../format.js';
 import { hrefOf } from '../router.js';
 import { pathOf, usePast } from '../past.js';
 import {
-  deniedData, deniedOptions, meanColumns, newestPlace, placeAt, rateColumns, rateData, rateOptions, shareData, shareOptions, stepColumns,
+  colourIn, deniedData, deniedOptions, groupsOf, meanColumns, newestPlace, placeAt, rateColumns, rateData, rateOptions, shareData, shareOptions, stepColumns,
 } from '../past_charts.js';
 
 const RANGES = [['5m', '5 min', 300], ['15m', '15 min', 900], ['1h', '1 h', 3600], ['6h', '6 h', 21_600], ['24h', '24 h', 86_400], ['7d', '7 days', 604_800]];
@@ -19,8 +19,8 @@ const MOST_LISTED = 300;
 
 export default function Quota({ feed, route }) {
   const { query } = route;
+  const rules = useMemo(() => [...feed.rules].sort((a, b) => (a.scope === b.scope ? 0 : a.scope === 'global' ? -1 : 1)), [feed.rules]);
   if (!feed.status) return html`<h1>Quota</h1><p class="empty" role="status">Waiting for the first data…</p>`;
-  const rules = [...feed.rules].sort((a, b) => (a.scope === b.scope ? 0 : a.scope === 'global' ? -1 : 1));
   const rule = rules.find((one) => one.name === query.rule) ?? (query.rule ? null : rules[0]);
   if (feed.rules.length === 0) return html`<h1>Quota</h1><${NoRules} />`;
   if (!rule) {
@@ -42,6 +42,18 @@ function useSpan(query) {
   return { range: found[0], ms: found[2] * 1000, toMs };
 }
 
+// The groups of a view are those that it began with: colours do not take turns.
+function useGroups(view, regions, totals) {
+  const kept = useRef({});
+  const name = `${view} ${regions.join()}`;
+  if (kept.current.name !== name) kept.current = { name, groups: groupsOf(regions, totals ?? {}), isSettled: false };
+  if (totals && !kept.current.isSettled) kept.current = { name, groups: groupsOf(regions, totals), isSettled: true };
+  return kept.current.groups;
+}
+
+// The same nodes as long as the rules are the same: of a thousand none is looked at anew.
+const useRuleOptions = (rules) => useMemo(() => rules.map((one) => html`<option key=${one.name} value=${one.name}>${one.domain === 'default' ? one.id : one.name}${one.scope === 'global' ? '' : ' (in each region)'}</option>`), [rules]);
+
 function OfRule({ rule, rules, feed, route }) {
   const { query, set } = route;
   const span = useSpan(query);
@@ -62,7 +74,8 @@ function OfRule({ rule, rules, feed, route }) {
   useEffect(() => setCursor(null), [view, key]);
   const problem = series.problem ?? steps.problem ?? busiest.problem;
   const limit = key !== null || !isGlobal ? rule.rate_per_s ?? rule.even_per_s ?? null : null;
-  const { regions } = feed;
+  const groups = useGroups(`${view} ${key}`, feed.regions, series.data?.totals);
+  const ruleOptions = useRuleOptions(rules);
   const pick = (changes) => set(changes, { push: true });
   return html`
     <div class="page-head"><h1>Quota</h1><div class="actions">
@@ -70,7 +83,7 @@ function OfRule({ rule, rules, feed, route }) {
       <${Ends} span=${span} set=${set} /></div></div>
     <div class="fields">
       <label class="field"><span>Rule</span><select value=${rule.name} onChange=${(event) => pick({ rule: event.target.value, key: null })}>
-        ${rules.map((one) => html`<option key=${one.name} value=${one.name}>${one.domain === 'default' ? one.id : one.name}${one.scope === 'global' ? '' : ' (in each region)'}</option>`)}
+        ${ruleOptions}
       </select></label>
       ${isGlobal && html`<label class="field"><span>Key</span><select value=${query.key ?? ''} onChange=${(event) => pick({ key: event.target.value || null })}>
         <option value="">busiest: ${first ? keyName(first) : NOT_KNOWN}</option>
@@ -81,14 +94,14 @@ function OfRule({ rule, rules, feed, route }) {
     <p class="limit">${rule.limit}${isGlobal && rule.distribution === 'static' && ' · split by the bases alone'}
       ${rule.description && html`<span class="quiet"> · ${rule.description}</span>`}</p>
     ${problem && html`<p class="sentence warn" role="status"><b aria-hidden="true">!</b> <span>Not read anew: ${problem}</span></p>`}
-    <${Numbers} rule=${rule} series=${series.data} steps=${steps.data} limit=${limit} regions=${regions} keyShown=${key} feed=${feed} />
+    <${Numbers} rule=${rule} series=${series.data} steps=${steps.data} limit=${limit} groups=${groups} keyShown=${key} />
     ${series.data === null && !problem && html`<p class="empty" role="status">Reading…</p>`}
-    ${series.data && html`<${Rates} series=${series.data} regions=${regions} limit=${limit} span=${span} cursor=${cursor} setCursor=${setCursor} rule=${rule} keyShown=${key} />`}
-    ${isGlobal && series.data && html`<${Shares} series=${series.data} steps=${steps.data} regions=${regions} span=${span} cursor=${cursor}
-      setCursor=${setCursor} rule=${rule} keyShown=${key} />`}
+    ${series.data && html`<${Rates} series=${series.data} groups=${groups} limit=${limit} span=${span} cursor=${cursor} setCursor=${setCursor} rule=${rule} keyShown=${key} />`}
+    ${isGlobal && series.data && html`<${Shares} series=${series.data} steps=${steps.data} groups=${groups} span=${span} cursor=${cursor}
+      setCursor=${setCursor} rule=${rule} bases=${feed.bases[rule.domain] ?? {}} keyShown=${key} />`}
     <div class="columns even">
       ${isGlobal && html`<${Keys} rows=${rows} shown=${key} pick=${pick} span=${span} />`}
-      ${isGlobal && key && steps.data && html`<${Steps} told=${steps.data} regions=${regions} />`}
+      ${isGlobal && key && steps.data && html`<${Steps} told=${steps.data} groups=${groups} />`}
     </div>`;
 }
 
@@ -112,25 +125,25 @@ function moment(ms) {
 
 const sum = (values) => (values.some(known) ? values.filter(known).reduce((a, b) => a + b, 0) : null);
 
-function Numbers({ rule, series, steps, limit, regions, keyShown, feed }) {
-  const columns = useMemo(() => (series ? rateColumns(series, regions) : null), [series, regions.join()]);
+const totalOf = (series, regions, name) => regions.reduce((all, region) => all + (series.totals[region]?.[name] ?? 0), 0);
+
+function Numbers({ rule, series, steps, limit, groups, keyShown }) {
+  const columns = useMemo(() => (series ? rateColumns(series, groups) : null), [series, groups]);
   const at = columns && newestPlace(columns.t, columns.allowed);
   const allowed = columns && sum(columns.allowed.map((column) => column[at]));
   const denied = columns && sum(columns.denied.map((column) => column[at]));
   const offered = known(allowed) ? allowed + (denied ?? 0) : null;
-  const point = feed.points[rule.name]?.keys?.find(([key]) => key === keyShown)?.[1];
-  const held = steps ? stepColumns(steps, regions) : null;
+  const held = useMemo(() => (steps ? stepColumns(steps, groups) : null), [steps, groups]);
   const together = held ? sum([...held.own, ...held.loan].map((column) => column.at(-1))) : null;
   const headroom = known(limit) && known(allowed) ? Math.max(0, limit - allowed) : null;
-  const totals = series ? regions.map((region) => series.totals[region] ?? { allowed: 0, denied: 0 }) : [];
-  const all = (name) => (series ? totals.reduce((most, one) => most + one[name], 0) : null);
+  const all = (name) => (series ? totalOf(series, groups.flatMap((group) => group.regions), name) : null);
   return html`<dl class="figures quota-figures">
     <${Figure} name="limit" value=${known(limit) ? rate(limit) : NOT_KNOWN} note=${keyShown === null && rule.scope === 'global' ? 'each key has its own' : 'in the long run'} />
     <${Figure} name="offered" value=${rate(offered)} note=${`${number(all('allowed') === null ? null : all('allowed') + all('denied'))} in this time`} />
     <${Figure} name="allowed" value=${rate(allowed)} note=${`${number(all('allowed'))} in this time`} />
     <${Figure} name="denied" value=${rate(denied)} note=${`${number(all('denied'))} in this time`} />
     <${Figure} name="headroom" value=${rate(headroom)} note=${known(headroom) && limit > 0 ? `${percent((headroom / limit) * 10_000)} of the limit` : 'below the limit'} />
-    ${rule.scope === 'global' && html`<${Figure} name="shares together" value=${known(together) ? `${together.toFixed(1)} %` : percent(point ? sum(regions.map((region) => point.s[region])) : null)} note="by the records; a region may have given back more" />`}
+    ${rule.scope === 'global' && html`<${Figure} name="shares together" value=${known(together) ? `${together.toFixed(1)} %` : NOT_KNOWN} note="by the records; a region may have given back more" />`}
   </dl>`;
 }
 
@@ -145,10 +158,12 @@ function useBounds(span, fromMs, toMs) {
   return bounds;
 }
 
+const namesOf = (groups) => groups.map((group) => group.name).join();
+
 const onCursorOf = (columns, setCursor) => (place) => setCursor(place === null || columns.current === null ? null : columns.current.t[place] ?? null);
 
-function Rates({ series, regions, limit, span, cursor, setCursor, rule, keyShown }) {
-  const columns = useMemo(() => rateColumns(series, regions), [series, regions.join()]);
+function Rates({ series, groups, limit, span, cursor, setCursor, rule, keyShown }) {
+  const columns = useMemo(() => rateColumns(series, groups), [series, groups]);
   const bounds = useBounds(span, series.to_ms - span.ms, series.to_ms);
   const data = useMemo(() => rateData(columns, limit), [columns, limit]);
   const denied = useMemo(() => deniedData(columns), [columns]);
@@ -156,32 +171,32 @@ function Rates({ series, regions, limit, span, cursor, setCursor, rule, keyShown
   held.current = columns;
   const onCursor = onCursorOf(held, setCursor);
   const at = cursor === null ? columns.t.length - 1 : placeAt(columns.t, cursor) ?? 0;
-  const name = `${rule.name} ${keyShown} ${span.range} ${regions.join()} ${limit}`;
+  const name = `${rule.name} ${keyShown} ${span.range} ${namesOf(groups)} ${limit}`;
   const when = cursor === null ? 'last' : clock(columns.t[at] * 1000);
   const allowed = sum(columns.allowed.map((column) => column[at]));
   const refused = sum(columns.denied.map((column) => column[at]));
   const label = `${rule.id}: allowed ${rate(allowed)}, denied ${rate(refused)}${known(limit) ? `, limit ${rate(limit)}` : ''}`;
   return html`<section class="card rule" aria-label="Rates"><div class="pair wide-left">
     <figure><figcaption>Allowed by region, cost per second; dotted: offered${known(limit) ? '; line: the limit' : ''}</figcaption>
-      <${Chart} name=${`r ${name}`} height=${230} options=${(width) => rateOptions(width, 230, regions, limit, bounds)} data=${data} syncName="quota" onCursor=${onCursor} label=${label} />
+      <${Chart} name=${`r ${name}`} height=${230} options=${(width) => rateOptions(width, 230, groups, limit, bounds)} data=${data} syncName="quota" onCursor=${onCursor} label=${label} />
       <p class="hidden">Denied, by region:</p><figcaption>Denied by region, cost per second</figcaption>
-      <${Chart} name=${`d ${name}`} height=${110} options=${(width) => deniedOptions(width, 110, regions, bounds)} data=${denied} syncName="quota" onCursor=${onCursor} label=${`Denied ${rate(refused)}`} />
+      <${Chart} name=${`d ${name}`} height=${110} options=${(width) => deniedOptions(width, 110, groups, bounds)} data=${denied} syncName="quota" onCursor=${onCursor} label=${`Denied ${rate(refused)}`} />
     </figure>
     <div class="scroll" tabindex="0"><table><thead><tr><th scope="col">${when}</th><th scope="col">allowed</th><th scope="col">denied</th><th scope="col">in this time</th></tr></thead>
-      <tbody>${regions.map((region, index) => html`<tr key=${region}><th scope="row"><${RegionName} name=${region} index=${index} /></th>
+      <tbody>${groups.map((group, index) => html`<tr key=${group.name}><th scope="row"><${RegionName} name=${group.name} index=${group.index} /></th>
         <td class="strong">${rate(columns.allowed[index][at])}</td><td>${rate(columns.denied[index][at])}</td>
-        <td>${number(series.totals[region]?.allowed ?? null)}<span class="under">${number(series.totals[region]?.denied ?? null)} denied</span></td></tr>`)}</tbody>
+        <td>${number(totalOf(series, group.regions, 'allowed'))}<span class="under">${number(totalOf(series, group.regions, 'denied'))} denied</span></td></tr>`)}</tbody>
       <tfoot><tr><th scope="row">together</th><td class="strong">${rate(allowed)}</td><td>${rate(refused)}</td>
-        <td>${number(regions.reduce((all, region) => all + (series.totals[region]?.allowed ?? 0), 0))}</td></tr></tfoot></table></div>
+        <td>${number(groups.reduce((all, group) => all + totalOf(series, group.regions, 'allowed'), 0))}</td></tr></tfoot></table></div>
   </div></section>`;
 }
 
 const SESSIONS = { over: 'its session is over: at most its base', gone: 'destroyed', unknown: 'not known yet' };
 
-function Shares({ series, steps, regions, span, cursor, setCursor, rule, keyShown }) {
+function Shares({ series, steps, groups, span, cursor, setCursor, rule, bases, keyShown }) {
   // More steps than an answer holds begin later than was asked for.
   const exact = keyShown !== null && steps !== null && steps.since_ms !== null && steps.to_ms - steps.from_ms > span.ms - 5000;
-  const columns = useMemo(() => (exact ? stepColumns(steps, regions) : meanColumns(series, regions)), [exact, steps, series, regions.join()]);
+  const columns = useMemo(() => (exact ? stepColumns(steps, groups) : meanColumns(series, groups)), [exact, steps, series, groups]);
   const toMs = exact ? steps.to_ms : series.to_ms;
   const bounds = useBounds(span, toMs - span.ms, toMs);
   const data = useMemo(() => shareData(columns), [columns]);
@@ -192,23 +207,23 @@ function Shares({ series, steps, regions, span, cursor, setCursor, rule, keyShow
     const [own, loan] = [columns.own[index][at], columns.loan[index][at]];
     return known(own) ? (own + (loan ?? 0)) * 100 : null;
   };
-  const together = sum(regions.map((_, index) => units(index)));
+  const together = sum(groups.map((_, index) => units(index)));
   const when = cursor === null ? 'last' : clock(columns.t[at] * 1000);
-  const name = `s ${rule.name} ${keyShown} ${span.range} ${regions.join()} ${exact}`;
-  const label = `Shares of ${rule.id}: ${regions.map((region, index) => `${region} ${percent(units(index))}`).join(', ')}`;
+  const name = `s ${rule.name} ${keyShown} ${span.range} ${namesOf(groups)} ${exact}`;
+  const label = `Shares of ${rule.id}: ${groups.map((group, index) => `${group.name} ${percent(units(index))}`).join(', ')}`;
   return html`<section class="card rule" aria-label="Shares"><div class="pair wide-left">
     <figure><figcaption>Shares of the limit${exact ? ', each hand-over as the log has it' : ', on average over keys and time'}; striped: on loan, above the region's base</figcaption>
-      <${Chart} name=${name} height=${230} options=${(width) => shareOptions(width, 230, regions, bounds, exact)} data=${data} syncName="quota" onCursor=${onCursorOf(held, setCursor)} label=${label} />
+      <${Chart} name=${name} height=${230} options=${(width) => shareOptions(width, 230, groups, bounds, exact)} data=${data} syncName="quota" onCursor=${onCursorOf(held, setCursor)} label=${label} />
     </figure>
     <div class="scroll" tabindex="0"><table class="shares"><thead><tr><th scope="col">${when}</th><th scope="col">share</th><th scope="col">base</th><th scope="col">lent</th><th scope="col">on loan</th></tr></thead>
-      <tbody>${regions.map((region, index) => {
-        const [share, rest] = [units(index), rule.bases[region] ?? null];
+      <tbody>${groups.map((group, index) => {
+        const [share, rest] = [units(index), sum(group.regions.map((region) => bases[region] ?? null))];
         const session = columns.sessions[index][at];
-        return html`<tr key=${region}><th scope="row"><${RegionName} name=${region} index=${index} />
+        return html`<tr key=${group.name}><th scope="row"><${RegionName} name=${group.name} index=${group.index} />
             ${SESSIONS[session] && html`<span class="under">${SESSIONS[session]}</span>`}</th>
           <td class="strong">${percent(share)}</td><td>${percent(rest)}</td>
           <td>${known(share) && share < rest ? percent(rest - share) : NOT_KNOWN}</td>
-          <td>${columns.loan[index][at] > 0 ? html`<span class="striped" style=${`--own: ${regionColour(index)}`} aria-hidden="true"></span>${percent(columns.loan[index][at] * 100)}` : NOT_KNOWN}</td></tr>`;
+          <td>${columns.loan[index][at] > 0 ? html`<span class="striped" style=${`--own: ${regionColour(group.index)}`} aria-hidden="true"></span>${percent(columns.loan[index][at] * 100)}` : NOT_KNOWN}</td></tr>`;
       })}</tbody>
       <tfoot><tr><th scope="row">together</th><td class="strong">${percent(together)}</td>
         <td colspan="3" class="quiet">by what is told; a region may have given back more</td></tr></tfoot></table></div>
@@ -229,7 +244,7 @@ function Keys({ rows, shown, pick, span }) {
 
 const KINDS = { grow: 'given more', keep: 'taken back', welcome: 'new session', renewed: 'session again', over: 'session over', snapshot: 'lowered itself', gone: 'destroyed', leader: 'new leader' };
 
-function Steps({ told, regions }) {
+function Steps({ told, groups }) {
   const [most, setMost] = useState(STEPS_LISTED);
   const steps = useMemo(() => withBefore(told), [told]);
   const shown = steps.slice(0, Math.min(most, MOST_LISTED));
@@ -237,7 +252,7 @@ function Steps({ told, regions }) {
     ${steps.length === 0 && html`<p class="empty">No share of this key moved in this time.</p>`}
     ${shown.length > 0 && html`<div class="scroll" tabindex="0"><table class="handovers"><thead><tr><th scope="col">when</th><th scope="col" class="text">region</th><th scope="col">share</th><th scope="col" class="text">by</th><th scope="col">record</th></tr></thead>
       <tbody>${shown.map((step) => html`<tr key=${`${step.offset} ${step.n} ${step.region} ${step.kind}`}><td>${clock(step.at_ms)}.${String(step.at_ms % 1000).padStart(3, '0')}</td>
-        <td class="text">${step.region ? html`<${RegionName} name=${step.region} index=${regions.indexOf(step.region)} />` : ''}</td>
+        <td class="text">${step.region ? html`<${RegionName} name=${step.region} index=${colourIn(groups, step.region)} />` : ''}</td>
         <td>${step.key === '' ? '' : html`${percent(step.before)} → <b>${percent(step.after)}</b>`}</td>
         <td class="text">${KINDS[step.kind] ?? step.kind}</td><td class="quiet">${step.epoch}·${step.n || NOT_KNOWN}</td></tr>`)}</tbody></table></div>`}
     ${steps.length > shown.length && most < MOST_LISTED && html`<button type="button" class="more" onClick=${() => setMost(most * 5)}>Show more</button>`}<//>`;

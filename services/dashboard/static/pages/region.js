@@ -1,6 +1,6 @@
 // One region in all its parts: link, session, shards, nodes, leases, what was decided without Redis, clocks.
 
-import { html, useEffect, useState } from '../vendor/htm-preact-standalone.module.js';
+import { html, useEffect, useState } from '../view.js';
 import { Badge, Card, Facts, Link, Spark } from '../components.js';
 import { duration, keyName, known, NOT_KNOWN, number, percent, rate } from '../format.js';
 import { added, boundOf, together, total } from '../histograms.js';

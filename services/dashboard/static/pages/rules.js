@@ -1,6 +1,6 @@
 // Rules: list and search, one rule with its change, versions and what is between them, shadow beside enforced.
 
-import { html, useMemo, useState } from '../vendor/htm-preact-standalone.module.js';
+import { html, useMemo, useState } from '../view.js';
 import { Badge, Card, Facts, Problem, Search, Segments } from '../components.js';
 import { ask, useAnswer } from '../control.js';
 import { Accepted, ChangeFlow, Effect } from '../change.js';
@@ -9,6 +9,8 @@ import { keyOf, known, number, percent, rate, when } from '../format.js';
 import { hrefOf } from '../router.js';
 
 const ROWS_AT_FIRST = 50;
+const ROWS_MORE = 100;
+const ROWS_MOST = 350; // all of them tell their rates every second; what is further down is found by its words
 const VIEWS = [['', 'Rules'], ['versions', 'Versions'], ['shadow', 'Shadow']];
 
 export default function Rules({ feed, route, openSignIn }) {
@@ -34,14 +36,14 @@ const MODES = { shadow: 'info', soft: 'warn', enforce: 'good' };
 const Mode = ({ mode }) => html`<${Badge} level=${MODES[mode] ?? 'info'}>${mode}<//>`;
 
 function List({ feed, route, domain }) {
-  const [all, setAll] = useState(false);
+  const [most, setMost] = useState(ROWS_AT_FIRST);
   const text = route.query.q ?? '';
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = feed.rules.filter((rule) => {
+  const found = useMemo(() => feed.rules.filter((rule) => {
     const said = `${rule.id} ${rule.description} ${rule.limit} ${rule.mode} ${scopeWords(rule)}`.toLowerCase();
     return rule.domain === domain && words.every((word) => said.includes(word));
-  });
-  const shown = found.slice(0, all ? found.length : ROWS_AT_FIRST);
+  }), [feed.rules, domain, text]);
+  const shown = found.slice(0, most);
   return html`<${Card} title=${`${number(found.length)} ${found.length === 1 ? 'rule' : 'rules'}`}
       aside=${html`<${Search} label="Find rules" value=${text} onInput=${(value) => route.set({ q: value })} />`}>
     ${found.length === 0 && html`<p class="empty">${text ? 'No rule has these words.' : 'There are no rules yet.'}</p>`}
@@ -54,7 +56,9 @@ function List({ feed, route, domain }) {
           <td class="text">${rule.limit}</td><td class="text">${scopeWords(rule)}</td><td class="text"><${Mode} mode=${rule.mode} /></td>
           <td>${rate(total?.a)}</td><td class=${total?.d > 0 ? 'strong' : ''}>${rate(total?.d)}</td></tr>`;
       })}</tbody></table></div>`}
-    ${found.length > shown.length && html`<button type="button" class="more" onClick=${() => setAll(true)}>Show all ${number(found.length)}</button>`}
+    ${found.length > shown.length && (most < ROWS_MOST
+      ? html`<button type="button" class="more" onClick=${() => setMost(most + ROWS_MORE)}>Show ${number(Math.min(found.length, most + ROWS_MORE))} of ${number(found.length)}</button>`
+      : html`<p class="quiet">The first ${number(shown.length)} of ${number(found.length)}: words above find the others.</p>`)}
   <//>`;
 }
 

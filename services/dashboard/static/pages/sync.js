@@ -1,7 +1,7 @@
 // How shares move: the leader, its records and how fast they are obeyed, what regions have left, and a timeline that can
 // be moved back to any moment that the log told of.
 
-import { html, useEffect, useMemo, useState } from '../vendor/htm-preact-standalone.module.js';
+import { html, useEffect, useMemo, useState } from '../view.js';
 import { Chart, axisOf, colour } from '../charts.js';
 import { Card, Facts, Link, RegionName } from '../components.js';
 import { clock, duration, keyName, known, number, percent, NOT_KNOWN } from '../format.js';
@@ -11,6 +11,8 @@ import { pathOf, usePast } from '../past.js';
 const EVERY_MS = 1000;
 const BACK_MS = 900_000;
 const STEP_MS = 1000;
+const KEYS_SHOWN = 50;
+const KEYS_OF_MANY = 20; // keys by regions are what an answer is made of
 const RANGES = [[900_000, '15 min'], [3_600_000, '1 h'], [21_600_000, '6 h'], [86_400_000, '24 h'], [604_800_000, '7 days']];
 
 export default function Sync({ feed, route }) {
@@ -28,7 +30,7 @@ export default function Sync({ feed, route }) {
       <${Records} told=${told} regions=${feed.regions} />
     </div>
     <${Timeline} route=${route} regions=${feed.regions} since=${told.history.shares_since_ms} />
-    <${Kept} history=${told.history} />`;
+    <${Kept} history=${told.history} behind=${told.behind_here} />`;
 }
 
 const Figure = ({ name, value, note, level = '' }) => html`<div class="figure"><dt>${name}</dt><dd class=${level}>${value}</dd><dd class="note">${note}</dd></div>`;
@@ -52,15 +54,23 @@ const rateOf = (value) => (Number.isInteger(value) ? String(value) : value.toFix
 
 function Regions({ status, told }) {
   return html`<${Card} title="Sessions and consents"><div class="scroll" tabindex="0"><table><thead><tr><th scope="col">region</th><th scope="col">link</th>
-    <th scope="col">session left</th><th scope="col">consent left</th><th scope="col">log read</th><th scope="col">heard</th><th scope="col">refused</th></tr></thead><tbody>${status.regions.map((region, index) => {
+    <th scope="col">session left</th><th scope="col">consent left</th><th scope="col">log read</th><th scope="col">to be read</th><th scope="col">heard</th><th scope="col">refused</th></tr></thead><tbody>${status.regions.map((region, index) => {
       const refused = told.refused[region.name] ?? {};
       const many = [refused.agent, refused.leader].filter(known);
       return html`<tr key=${region.name}><th scope="row"><a href=${hrefOf('region', { name: region.name })}><${RegionName} name=${region.name} index=${index} /></a></th>
         <td><${Link} region=${region} /></td><td><${Left} ms=${region.session_left_ms} wholeMs=${region.session_whole_ms} index=${index} /></td>
         <td><${Left} ms=${region.consent_left_ms} wholeMs=${region.consent_whole_ms} index=${index} /></td>
-        <td class=${told.log_age_ms[region.name] > 3000 ? 'bad' : ''}>${duration(told.log_age_ms[region.name])} ago</td><td>${duration(region.link_age_ms)} ago</td><td class=${many.some(Boolean) ? 'bad' : ''}>${many.length > 0 ? number(many.reduce((a, b) => a + b, 0)) : NOT_KNOWN}</td></tr>`;
+        <td class=${told.log_age_ms[region.name] > 3000 ? 'bad' : ''}>${duration(told.log_age_ms[region.name])} ago</td><td><${Behind} told=${told.behind[region.name]} /></td><td>${duration(region.link_age_ms)} ago</td><td class=${many.some(Boolean) ? 'bad' : ''}>${many.length > 0 ? number(many.reduce((a, b) => a + b, 0)) : NOT_KNOWN}</td></tr>`;
     })}</tbody></table></div>
     <p class="quiet">A session is what leases count by; a consent is the promise to stay below base. When both have ended, a region is at its base, whatever the others say.</p><//>`;
+}
+
+const BEHIND_MANY = 1000; // the alert ConsumerLag begins there
+
+// Of Kafka's topics, the one of which most is still to be read.
+function Behind({ told }) {
+  const [topic, count] = Object.entries(told ?? {}).sort((one, other) => other[1] - one[1])[0] ?? [null, null];
+  return html`<span class=${count > BEHIND_MANY ? 'bad' : ''}>${number(count)}</span>${count > 0 && html`<span class="under">of ${topic}</span>`}`;
 }
 
 function Left({ ms, wholeMs, index }) {
@@ -115,7 +125,7 @@ function Timeline({ route, regions, since }) {
   const shownMs = atMs ?? nowMs;
   const go = (ms) => set({ at: ms === null || ms >= Date.now() - STEP_MS ? null : String(Math.round(ms)) });
   const key = query.key || null;
-  const held = usePast(() => pathOf('shares/at', { time: atMs ?? Date.now(), key, limit: 50 }), `at ${atMs} ${key}`, atMs === null ? EVERY_MS : 0);
+  const held = usePast(() => pathOf('shares/at', { time: atMs ?? Date.now(), key, limit: regions.length > COLUMNS_MOST ? KEYS_OF_MANY : KEYS_SHOWN }), `at ${atMs} ${key}`, atMs === null ? EVERY_MS : 0);
   const records = usePast(() => pathOf('shares/records', { key, from: Math.max(0, (atMs ?? Date.now()) - rangeMs), to: atMs === null ? null : atMs + 1, limit: 30 }), `records ${atMs} ${key} ${rangeMs}`, atMs === null ? EVERY_MS : 0);
   const moves = useMemo(() => [...new Set((records.data?.steps ?? []).map((step) => step.at_ms))], [records.data]);
   const before = moves.find((ms) => ms < shownMs) ?? null;
@@ -153,13 +163,42 @@ const stamp = (ms) => {
 
 const SESSIONS = { over: 'session over', gone: 'destroyed', unknown: 'not known' };
 
+const COLUMNS_MOST = 9; // of more regions a row tells of those that are furthest from their base
+
 function HeldTable({ held, regions, query }) {
   const rows = held.keys;
+  if (regions.length > COLUMNS_MOST) {
+    return query.key ? html`<${HeldByRegion} rows=${rows} regions=${regions} />` : html`<${HeldApart} rows=${rows} regions=${regions} query=${query} epoch=${held.epoch} />`;
+  }
   return html`<div class="scroll" tabindex="0"><table class="held"><thead><tr><th scope="col">key</th>${regions.map((region, index) => html`<th scope="col" key=${region}><${RegionName} name=${region} index=${index} /></th>`)}<th scope="col">together</th></tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${row.key}><th scope="row"><a href=${hrefOf('sync', { ...query, key: row.key })}>${keyName(row.key)}</a><span class="under">${ruleName(row.key)}</span></th>
       ${regions.map((region) => html`<td key=${region}><${Share} one=${row.regions[region]} /></td>`)}
       <td class=${row.together > 10_000 ? 'bad strong' : 'strong'}>${percent(row.together)}</td></tr>`)}</tbody></table></div>
-    ${rows.length === 0 && html`<p class="empty">Every key was at its base then${held.epoch ? ` (epoch ${held.epoch})` : ''}.</p>`}`;
+    ${rows.length === 0 && html`<${AllAtBase} epoch=${held.epoch} />`}`;
+}
+
+const AllAtBase = ({ epoch }) => html`<p class="empty">Every key was at its base then${epoch ? ` (epoch ${epoch})` : ''}.</p>`;
+
+const APART_SHOWN = 5;
+const apart = (one) => Math.abs(one.units - one.base);
+
+// Of many regions: by key those that are furthest from their base.
+function HeldApart({ rows, regions, query, epoch }) {
+  return html`<div class="scroll" tabindex="0"><table class="held"><thead><tr><th scope="col">key</th><th scope="col" class="text">furthest from their base</th><th scope="col">away from base</th><th scope="col">together</th></tr></thead>
+    <tbody>${rows.map((row) => {
+      const away = regions.filter((region) => row.regions[region] && apart(row.regions[region]) > 0).sort((a, b) => apart(row.regions[b]) - apart(row.regions[a]));
+      return html`<tr key=${row.key}><th scope="row"><a href=${hrefOf('sync', { ...query, key: row.key })}>${keyName(row.key)}</a><span class="under">${ruleName(row.key)}</span></th>
+        <td class="text">${away.slice(0, APART_SHOWN).map((region) => `${region} ${percent(row.regions[region].units)}`).join(', ') || 'none'}</td>
+        <td>${number(away.length)} of ${number(regions.length)}</td><td class=${row.together > 10_000 ? 'bad strong' : 'strong'}>${percent(row.together)}</td></tr>`;
+    })}</tbody></table></div>
+    ${rows.length === 0 && html`<${AllAtBase} epoch=${epoch} />`}`;
+}
+
+// One key in many regions.
+function HeldByRegion({ rows, regions }) {
+  return rows.map((row) => html`<div class="scroll tall" tabindex="0" key=${row.key}><table class="held"><thead><tr><th scope="col">region</th><th scope="col">share</th></tr></thead>
+    <tbody>${regions.map((region, index) => html`<tr key=${region}><th scope="row"><${RegionName} name=${region} index=${index} /></th><td><${Share} one=${row.regions[region]} /></td></tr>`)}</tbody>
+    <tfoot><tr><th scope="row">together</th><td class=${row.together > 10_000 ? 'bad strong' : 'strong'}>${percent(row.together)}</td></tr></tfoot></table></div>`);
 }
 
 function Share({ one }) {
@@ -180,10 +219,11 @@ function RecordTable({ steps, regions, go, shownMs }) {
       <td class="strong">${step.key === '' ? '' : step.units === null ? 'base' : percent(step.units)}</td><td class="quiet">${step.epoch} · ${step.n || NOT_KNOWN}</td></tr>`)}</tbody></table></div>`;
 }
 
-function Kept({ history }) {
+function Kept({ history, behind }) {
   const rows = [
     ['kept in', history.kept_in === 'file' ? 'a file of this dashboard' : `memory: ${history.why_in_memory}`, history.kept_in === 'file' ? '' : 'warn'],
     ['size', `${number(history.bytes / 1e6)} MB`],
+    ['still to be read of Kafka', html`<${Behind} told=${behind} />`],
     ['seconds since', history.seconds_since_ms ? stamp(history.seconds_since_ms) : NOT_KNOWN],
     ['minutes since', history.minutes_since_ms ? stamp(history.minutes_since_ms) : NOT_KNOWN],
     ['shares since', history.shares_since_ms ? stamp(history.shares_since_ms) : NOT_KNOWN],

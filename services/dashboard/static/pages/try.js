@@ -1,6 +1,6 @@
 // Checks by hand: what a caller would be answered, with its headers.
 
-import { html, useState } from '../vendor/htm-preact-standalone.module.js';
+import { html, useState } from '../view.js';
 import { Badge, Card, Field, Problem } from '../components.js';
 import { ask, useSession } from '../control.js';
 import { duration, known, number, percent } from '../format.js';
