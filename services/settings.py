@@ -311,6 +311,13 @@ class KafkaSettings(Section):
         return self
 
 
+def _check_networks(texts: list[str]) -> None:
+    try:
+        networks_of(texts)
+    except ValueError as error:
+        raise ValueError(f"trusted_proxies: {error}") from None
+
+
 class AuthorizeSettings(Section):
     """What ``/v1/authorize`` takes of a request that a gateway was asked.
 
@@ -328,10 +335,7 @@ class AuthorizeSettings(Section):
 
     @model_validator(mode="after")
     def _guard(self) -> Self:
-        try:
-            networks_of(self.trusted_proxies)
-        except ValueError as error:
-            raise ValueError(f"trusted_proxies: {error}") from None
+        _check_networks(self.trusted_proxies)
         if not is_domain(self.domain):
             raise ValueError(f"domain must be {DOMAIN_EXPECTED}")
         for place, source in [("client_key", text) for text in self.client_key] + [
@@ -497,11 +501,19 @@ class ControlLimits(Section):
 
 
 class ControlApiSettings(Listener):
-    """``token``: an admin's, which makes the others; without one, nobody needs a token."""
+    """``token``: an admin's, which makes the others; without one, nobody needs a token.  ``trusted_proxies``: the
+    dashboards, and the proxies before them and before this: addresses or networks whose ``X-Forwarded-For`` is
+    believed, in the audit and where failed logins are counted; none unless given."""
 
     port: Port
     state_dir: Path
     limits: ControlLimits = ControlLimits()
+    trusted_proxies: list[str] = Field(default_factory=list, max_length=256)
+
+    @model_validator(mode="after")
+    def _networks(self) -> Self:
+        _check_networks(self.trusted_proxies)
+        return self
 
     @property
     def url(self) -> str:

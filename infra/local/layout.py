@@ -210,7 +210,12 @@ class Layout:
             {
                 "": {"time_scale": self.time_scale},
                 "kafka": {"bootstrap": self.hub_bootstrap},
-                "control_api": {"host": HOST, "port": self.control_api_port, "state_dir": state},
+                "control_api": {
+                    "host": HOST,
+                    "port": self.control_api_port,
+                    "state_dir": state,
+                    "trusted_proxies": [HOST],  # the dashboard
+                },
                 "dashboard": {
                     "host": HOST,
                     "port": self.dashboard_port,

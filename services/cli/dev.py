@@ -123,7 +123,7 @@ def _hub_apps(
     settings = HubSettings(
         time_scale=TIME_SCALE,
         kafka=KafkaSettings(bootstrap=f"{HOST}:{ports[0]}"),  # never asked: the transport is in memory
-        control_api=ControlApiSettings(port=ports[0], state_dir=state_dir / "control"),
+        control_api=ControlApiSettings(port=ports[0], state_dir=state_dir / "control", trusted_proxies=[HOST]),
         dashboard=DashboardSettings(port=ports[1], control_without_token=True),
         regions={name: HubRegion(nodes=[address]) for name, address in addresses.items()},
     )

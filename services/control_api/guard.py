@@ -8,9 +8,9 @@ chosen.  Where that cannot be decided, it is refused too.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Awaitable, Callable
 
+from apportion.addresses import caller_of, grouped, networks_of
 from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 
@@ -43,11 +43,13 @@ class Guard:
         self._hub = hub
         self._token = settings.token.get_secret_value() if settings.token is not None else None
         self._by_name = is_for_own_machine(settings)
+        self._trusted = networks_of(settings.trusted_proxies)
         self.limits: OwnLimits | None = None
 
     async def __call__(self, request: Request, call_next: Next) -> Response:
         if request.url.path in OPEN_PATHS:
             return await call_next(request)
+        request.state.address = self._address(request)
         found = await self._who(request)
         if isinstance(found, Response):
             return found
@@ -56,6 +58,11 @@ class Guard:
         who = f"{found.name} {address_of(request)}" if found is ANYBODY else found.name
         refused = await self._over(asked, who)
         return refused if refused is not None else await call_next(request)
+
+    def _address(self, request: Request) -> str:
+        peer = request.client.host if request.client else ""
+        found = caller_of(peer, request.headers.getlist("x-forwarded-for"), self._trusted)
+        return grouped(found) if found is not None else peer or "unknown"
 
     async def _who(self, request: Request) -> Principal | Response:
         authorization = request.headers.get("authorization")
@@ -101,17 +108,9 @@ def _unknown(detail: str) -> Response:
 
 
 def address_of(request: Request) -> str:
-    """The caller's address, IPv6 cut to its /64; the peer's own, whatever headers say."""
-    host = request.client.host if request.client else ""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host or "unknown"
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ipaddress.ip_network((address, 64), strict=False))
-    return str(address)
+    """The caller's address, IPv6 cut to its /64: the peer's own, or what the proxies that are trusted say."""
+    address: str = request.state.address
+    return address
 
 
 def who(request: Request) -> Principal:

@@ -29,6 +29,8 @@ OURS_HEADER: Final = "apportion-dashboard"
 BODY_BYTES_MOST: Final = 1_000_000
 ANSWER_BYTES_MOST: Final = 16_000_000
 AT_ONCE: Final = 16
+FORWARDED_MOST: Final = 2_000
+"""Of the list of addresses: what stands last is what counts."""
 TIMEOUT_S: Final = 20.0
 """A change waits for its outcome, which a leader may have to be elected for."""
 
@@ -106,6 +108,9 @@ class ControlProxy:
             headers["authorization"] = f"Bearer {token}"
         else:
             headers["apportion-author"] = "dashboard"
+        # Whom the audit names: the control API believes it of the dashboards that it trusts.
+        came_from = [*request.headers.getlist("x-forwarded-for"), request.client.host if request.client else ""]
+        headers["x-forwarded-for"] = ", ".join(filter(None, came_from))[-FORWARDED_MOST:]
         url = f"{self._url}/{quote(path, safe='/:')}"
         async with self._limit:
             try:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -23,7 +23,12 @@ from tests.unit.control_api.fake_leader import FakeLeader, leading
 Serving = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 
 
-def hub_settings(token: str | None = None, state_dir: Path = Path("/nowhere"), **limits: int) -> HubSettings:
+def hub_settings(
+    token: str | None = None,
+    state_dir: Path = Path("/nowhere"),
+    trusted_proxies: Sequence[str] = (),
+    **limits: int,
+) -> HubSettings:
     return HubSettings(
         kafka=KafkaSettings(bootstrap="127.0.0.1:1"),
         control_api=ControlApiSettings(
@@ -31,6 +36,7 @@ def hub_settings(token: str | None = None, state_dir: Path = Path("/nowhere"), *
             state_dir=state_dir,
             token=SecretStr(token) if token else None,
             limits=ControlLimits(**limits),
+            trusted_proxies=list(trusted_proxies),
         ),
         dashboard=DashboardSettings(port=25091),
         regions={"us-east": HubRegion(), "eu-west": HubRegion()},
@@ -54,9 +60,14 @@ def serving(hub: MemoryHub) -> Serving:
 
     @asynccontextmanager
     async def run(
-        *, token: str | None = None, wait_s: float = 3.0, state_dir: Path = Path("/nowhere"), **limits: int
+        *,
+        token: str | None = None,
+        wait_s: float = 3.0,
+        state_dir: Path = Path("/nowhere"),
+        trusted_proxies: Sequence[str] = (),
+        **limits: int,
     ) -> AsyncIterator[httpx.AsyncClient]:
-        app = create_app(hub.transport("control"), hub_settings(token, state_dir, **limits))
+        app = create_app(hub.transport("control"), hub_settings(token, state_dir, trusted_proxies, **limits))
         app.state.hub.proposer._wait_s = wait_s
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with (

@@ -47,6 +47,27 @@ async def test_a_token_is_the_author_of_what_it_changes_and_only_its_hash_is_kep
     assert token.encode() not in kept
 
 
+@pytest.mark.parametrize(
+    ("trusted", "forwarded", "origin"),
+    [
+        ([], "192.0.2.7", "127.0.0.1"),
+        (["10.0.0.0/8"], "192.0.2.7", "127.0.0.1"),
+        (["127.0.0.0/8"], "192.0.2.7", "192.0.2.7"),
+        (["127.0.0.0/8", "10.0.0.0/8"], "198.51.100.1, 192.0.2.7, 10.1.1.1", "192.0.2.7"),
+        (["127.0.0.0/8"], "2001:db8:1:2:3::7", "2001:db8:1:2::/64"),
+        (["127.0.0.0/8"], "nonsense", "127.0.0.1"),
+    ],
+    ids=["nobody", "another", "the dashboard", "a proxy before it too", "the network of an IPv6 address", "nonsense"],
+)
+async def test_an_address_that_is_forwarded_is_believed_only_of_those_that_are_trusted(
+    serving: Serving, leader: FakeLeader, trusted: list[str], forwarded: str, origin: str
+) -> None:
+    async with serving(token=ROOT, trusted_proxies=trusted) as client:
+        headers = {**bearer(ROOT), "x-forwarded-for": forwarded}
+        assert (await client.put("/rules/r", json=RULE, headers=headers)).status_code == 201
+        assert (await client.get("/history", headers=bearer(ROOT))).json()["changes"][0]["origin"] == origin
+
+
 async def test_a_revoked_token_is_refused_at_once(serving: Serving, leader: FakeLeader) -> None:
     async with serving(token=ROOT) as client:
         token = await made(client)

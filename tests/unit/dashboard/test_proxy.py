@@ -111,6 +111,15 @@ async def test_the_viewers_token_is_passed_on_and_nothing_else_of_who_they_are()
     assert "set-cookie" not in answer.headers
 
 
+async def test_the_viewers_address_is_told_after_what_a_proxy_told() -> None:
+    seen: list[httpx.Request] = []
+    async with proxy(told(seen)) as client:
+        headers = {**OURS, "Apportion-Control-Token": "apt_mine"}
+        await client.get("/control/rules", headers=headers)
+        await client.get("/control/rules", headers={**headers, "X-Forwarded-For": "192.0.2.7"})
+    assert [one.headers["x-forwarded-for"] for one in seen] == ["127.0.0.1", "192.0.2.7, 127.0.0.1"]
+
+
 async def test_another_site_cannot_make_a_browser_ask() -> None:
     seen: list[httpx.Request] = []
     async with proxy(told(seen)) as client:
