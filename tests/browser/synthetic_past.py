@@ -148,7 +148,7 @@ class SyntheticPast:
             "leader": {"epoch": 3, "region": self._regions[0], "beat_age_ms": 120, "late": False, "lag_ms": 20},
             "regions": [],
             "refused": {region: {"agent": 0, "leader": 0} for region in self._regions},
-            "behind": {region: {"rl.log": 0, "rl.rules": 0} for region in self._regions},
+            "behind": {region: {"rl.log": 0} for region in self._regions},
             "behind_here": {"rl.log": 0},
             "log_age_ms": dict.fromkeys(self._regions, 90),
             "candidates": {},

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import Served
 from tests.browser.many import heap
 from tests.browser.synthetic import REGIONS, RULES, hello, synthetic
+from tests.browser.world import ACME
 
 pytestmark = pytest.mark.timeout(180)
 PATIENCE_MS = 40_000
@@ -24,35 +27,66 @@ def url() -> Iterator[str]:
         yield address
 
 
-def shape(frame: Any, names_are_data: bool = False) -> Any:
-    """The names in a frame, all the way down; of lists and of mappings by name, of their first alone."""
-    if isinstance(frame, list):
-        return [shape(frame[0])] if frame else []
-    if not isinstance(frame, dict):
+NAMED = {"points", "bases", "regions", "totals", "begin", "refused", "log_age_ms", "behind", "behind_here"}
+"""Whose names are data: those of regions, rules or topics."""
+NOW_AND_THEN = {"sentences", "address", "candidates"}
+
+
+def shape(told: Any, names_are_data: bool = False) -> Any:
+    """The names in it, all the way down; of lists and of mappings by name, of their first alone."""
+    if isinstance(told, list):
+        return [shape(told[0])] if told else []
+    if not isinstance(told, dict):
         return None
     if names_are_data:
-        return [shape(next(iter(frame.values())))]
-    return {name: shape(value, name in ("points", "bases", "s", "w", "r")) for name, value in frame.items()}
+        return [shape(next(iter(told.values()), None))]
+    return {name: shape(value, name in NAMED) for name, value in told.items() if name not in NOW_AND_THEN}
 
 
 def test_the_frames_are_shaped_like_those_of_a_dashboard(browser: Browser, served: Served) -> None:
     """Or what follows would say nothing of it."""
     page = browser.new_page()
     page.goto(served.url)
+    expect(page.locator(".quota-table .meter").first).to_be_visible()
     text = page.evaluate(
         """() => new Promise(done => { const stream = new EventSource('events');
             stream.addEventListener('hello', event => { stream.close(); done(event.data); }); })"""
     )
     page.close()
     real, ours = json.loads(text), hello()
+    real["points"] = {"-": real["points"]["default/api-global"]}
     for frame in (real, ours):
-        frame["status"].pop("sentences")
-        frame.pop("history")
-        frame["points"] = {name: entry for name, entry in frame["points"].items() if entry["keys"]} or {"-": {}}
-        for region in frame["status"]["regions"]:
-            region["nodes"].pop("address", None)
-    assert shape(ours["status"]) == shape(real["status"])
-    assert shape(ours["rules"]) == shape(real["rules"])
+        frame["bases"] = frame["bases"]["default"]
+    assert shape(ours) == shape(real)
+
+
+REMEMBERED = (
+    f"series?domain=default&rule=api-global&key={ACME}",
+    "keys?domain=default&rule=api-global",
+    f"shares/steps?key={ACME}",
+    f"shares/records?key={ACME}&limit=5",
+    f"shares/at?time=9000000000000&key={ACME}&limit=1",
+    "sync",
+)
+
+
+def test_what_is_remembered_is_shaped_like_a_dashboards(served: Served, url: str) -> None:
+    for path in REMEMBERED:
+        real = wait_for_some(f"{served.url}/v1/{path}")
+        ours = httpx.get(f"{url}/v1/{path}", timeout=20).json()
+        if path == "sync":  # of the stream's, and none there
+            del real["regions"], ours["regions"]
+        assert shape(ours) == shape(real), path
+
+
+def wait_for_some(url: str) -> Any:
+    """Until lists in the answer have something in them: it has just begun to be remembered."""
+    for _ in range(200):
+        told = httpx.get(url, timeout=20).json()
+        if all(told.get(name) != [] for name in ("steps", "keys", "at_ms")):
+            return told
+        time.sleep(0.1)
+    raise AssertionError(f"nothing was remembered: {told}")
 
 
 def test_frames_do_not_pile_up_in_the_page(browser: Browser, url: str) -> None:
