@@ -42,14 +42,15 @@ _WATCH = """() => { window.longest = []; new PerformanceObserver(list => {
 @dataclass
 class Figures:
     """``long_ms``: every task of more than 50 ms; ``opened_ms``: those of opening the page; ``task_ms``: processor
-    time of the longest task of each round; ``frame_ms``: of all of the page's process, by frame; ``heaps``: bytes
-    after each round."""
+    time of the longest task of each round; ``frame_ms``: of all of the page's process, by frame; ``heaps``
+    and ``nodes``: bytes, and nodes of the document and of what is held outside of it, after each round."""
 
     long_ms: list[int] = field(default_factory=list)
     opened_ms: list[int] = field(default_factory=list)
     task_ms: list[float] = field(default_factory=list)
     frame_ms: list[float] = field(default_factory=list)
     heaps: list[int] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)
 
     def line(self, name: str) -> str:
         above = sum(one > TOO_LONG_MS for one in self.long_ms)
@@ -58,7 +59,8 @@ class Figures:
         return (
             f"{name:<28} longest task {longest:>4} ms ({max(self.task_ms):.0f} ms of processor),"
             f" {above} above {TOO_LONG_MS} ms; to open it {max(self.opened_ms, default=0):>4} ms; "
-            f"a frame {sum(self.frame_ms) / len(self.frame_ms):.0f} ms of processor; heap by round {heaps} MB"
+            f"a frame {sum(self.frame_ms) / len(self.frame_ms):.0f} ms of processor; heap by round {heaps} MB;"
+            f" nodes {', '.join(map(str, self.nodes))}"
         )
 
 
@@ -89,6 +91,7 @@ class Tour:
         figures.task_ms.append(tasks.longest_ms())
         assert page.locator(".live.on").is_visible(), f"{name}: the page lost its stream"
         figures.heaps.append(heap(self._cdp))
+        figures.nodes.append(self._cdp.send("Memory.getDOMCounters")["nodes"])
 
     def close(self) -> None:
         self._context.close()

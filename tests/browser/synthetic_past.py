@@ -123,7 +123,8 @@ class SyntheticPast:
 
     def shares_at(self, request: Request, now_ms: int) -> Any:
         at_ms = int(request.query_params["time"])
-        keys = [f"{self._keys[0]}-{number}" for number in range(int(request.query_params["limit"]))]
+        asked, most = request.query_params.get("key"), int(request.query_params["limit"])
+        keys = [asked] if asked else [f"{self._keys[0]}-{number}" for number in range(most)]
         held = self._held(at_ms // 1000)
         return {
             "time_ms": at_ms,

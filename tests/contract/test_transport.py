@@ -15,6 +15,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from global_sync.transport.base import (
     LOG,
+    PROPOSALS,
     REPORTS,
     RULES,
     Message,
@@ -67,6 +68,24 @@ async def test_what_is_sent_is_read_in_order_with_its_offsets(transport: Transpo
     assert [message.offset for message in got] == offsets
     assert [message.key for message in got[29:31]] == [None, b"k"]
     assert reader.next_offset == offsets[-1] + 1 == await reader.end_offset()
+
+
+async def test_what_has_not_been_read_yet_is_counted_until_its_reader_is_closed(transport: Transport) -> None:
+    reader = await transport.reader(PROPOSALS, "latest")
+    ahead = await transport.reader(PROPOSALS, "latest")
+    await reader.read(300)
+    await transport.send(PROPOSALS, [b"1", b"2", b"3"])
+    await read_until(ahead, 3)
+    for _ in range(300):  # a broker's next answer tells
+        if transport.behind().get(PROPOSALS) == 3:
+            break
+        await asyncio.sleep(0.1)
+    assert transport.behind()[PROPOSALS] == 3
+    await read_until(reader, 3, 30)
+    assert transport.behind()[PROPOSALS] == 0
+    for one in (reader, ahead):
+        await one.close()
+    assert PROPOSALS not in transport.behind()
 
 
 async def test_nothing_to_read_is_an_empty_answer_in_time(transport: Transport) -> None:

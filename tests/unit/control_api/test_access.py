@@ -57,7 +57,14 @@ async def test_a_token_is_the_author_of_what_it_changes_and_only_its_hash_is_kep
         (["127.0.0.0/8"], "2001:db8:1:2:3::7", "2001:db8:1:2::/64"),
         (["127.0.0.0/8"], "nonsense", "127.0.0.1"),
     ],
-    ids=["nobody", "another", "the dashboard", "a proxy before it too", "the network of an IPv6 address", "nonsense"],
+    ids=[
+        "nobody",
+        "another",
+        "the dashboard",
+        "a proxy before it too",
+        "the network of an IPv6 address",
+        "nonsense",
+    ],
 )
 async def test_an_address_that_is_forwarded_is_believed_only_of_those_that_are_trusted(
     serving: Serving, leader: FakeLeader, trusted: list[str], forwarded: str, origin: str
