@@ -84,9 +84,9 @@ sim-table: setup  ## what shares reach in five regions, beside their targets (CA
 mutants: setup  ## break each rule of the protocol: which directed schedule notices?
 	@$(RUN) -m tests.simulation mutants
 
-page-long: setup  ## ten minutes of a hundred regions and a thousand rules: how long tasks of the pages are, how their heap grows
+page-long: setup  ## eleven minutes of pages with many regions and rules: how long tasks are, how the heap grows
 	@$(RUN) -m infra.install chromium
-	@$(RUN) -m tests.browser.many 600
+	@$(RUN) -m tests.browser.many 660
 
 pictures: setup  ## pictures of every page from a running system; those of the documentation are renewed
 	@$(RUN) -m infra.install redis kafka chromium

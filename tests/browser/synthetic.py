@@ -1,4 +1,4 @@
-"""A dashboard's stream of a hundred regions and a thousand rules, without what is behind it."""
+"""A dashboard of many regions and rules, without what is behind it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
@@ -23,14 +24,25 @@ from services.dashboard.app import STATIC
 from services.dashboard.told import KEYS_A_RULE, KEYS_MOST
 from tests.browser.synthetic_past import SyntheticPast
 
-REGIONS = [f"region-{number:03}" for number in range(100)]
-RULES = 1_000
 KEYED_RULES = KEYS_MOST // KEYS_A_RULE
 """Each with as many keys as the board tells of one."""
 ROUNDS = 30
 
 
-def rules() -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Size:
+    regions: int
+    rules: int
+
+    def region_names(self) -> list[str]:
+        return [f"region-{number:03}" for number in range(self.regions)]
+
+
+MANY = Size(regions=100, rules=1_000)
+USUAL = Size(regions=5, rules=200)
+
+
+def rules(size: Size) -> list[dict[str, Any]]:
     return [
         {
             "name": f"default/limit-{number:04}",
@@ -46,11 +58,11 @@ def rules() -> list[dict[str, Any]]:
             "distribution": "adaptive",
             "version": 1,
         }
-        for number in range(RULES)
+        for number in range(size.rules)
     ]
 
 
-def tick(second: int) -> dict[str, Any]:
+def tick(size: Size, second: int) -> dict[str, Any]:
     """One frame; demand goes around the regions."""
 
     def wave(place: int, most: float) -> float:
@@ -73,13 +85,13 @@ def tick(second: int) -> dict[str, Any]:
             "without_redis_per_s": 0.0,
             "at_floor_per_s": 0.0,
         }
-        for place, name in enumerate(REGIONS)
+        for place, name in enumerate(size.region_names())
     ]
     points: dict[str, Any] = {}
-    for number in range(RULES):
+    for number in range(size.rules):
         name = f"default/limit-{number:04}"
         keys: list[Any] = []
-        if (number + second) % RULES < KEYED_RULES:
+        if (number + second) % size.rules < KEYED_RULES:
             keys = [
                 [key_of(number, client), {"a": wave(number + client, 50), "d": wave(number, 5)}]
                 for client in range(KEYS_A_RULE)
@@ -94,7 +106,7 @@ def tick(second: int) -> dict[str, Any]:
             "now_ms": 0,
             "mode": "kafka",
             "sentences": [],
-            "leader": {"epoch": 3, "region": REGIONS[0], "beat_age_ms": 120, "late": False, "lag_ms": 20},
+            "leader": {"epoch": 3, "region": regions[0]["name"], "beat_age_ms": 120, "late": False, "lag_ms": 20},
             "regions": regions,
         },
         "points": points,
@@ -105,18 +117,20 @@ def key_of(rule: int, client: int) -> str:
     return f"rl:{{t{rule}}}:default/limit-{rule:04}:client-{client}"
 
 
-def hello() -> dict[str, Any]:
-    return {**tick(0), "rules": rules(), "bases": {"default": dict.fromkeys(REGIONS, 100)}}
+def hello(size: Size) -> dict[str, Any]:
+    bases = dict.fromkeys(size.region_names(), 10_000 // size.regions)
+    return {**tick(size, 0), "rules": rules(size), "bases": {"default": bases}}
 
 
 class Synthetic:
     """``every_s``: between two frames."""
 
-    def __init__(self, every_s: float) -> None:
+    def __init__(self, every_s: float, size: Size) -> None:
         self._every_s = every_s
+        self._past = SyntheticPast(size.region_names(), [key_of(0, client) for client in range(KEYS_A_RULE)])
         self.over = threading.Event()
-        self._hello = json.dumps(hello())
-        self._ticks = [json.dumps(tick(second)) for second in range(ROUNDS)]
+        self._hello = json.dumps(hello(size))
+        self._ticks = [json.dumps(tick(size, second)) for second in range(ROUNDS)]
 
     def app(self) -> Starlette:
         return Starlette(
@@ -125,7 +139,7 @@ class Synthetic:
                 Route("/events", self._events),
                 Route("/control/whoami", lambda _: JSONResponse({"known": False, "status": 401, "detail": ""})),
                 Mount("/static", StaticFiles(directory=STATIC)),
-                *SyntheticPast(REGIONS, [key_of(0, client) for client in range(KEYS_A_RULE)]).routes(),
+                *self._past.routes(),
             ]
         )
 
@@ -145,12 +159,12 @@ class Synthetic:
 
 
 @contextmanager
-def synthetic(every_s: float) -> Iterator[str]:
+def synthetic(every_s: float, size: Size = MANY) -> Iterator[str]:
     """The address of a page that is fed so."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    feed = Synthetic(every_s)
+    feed = Synthetic(every_s, size)
     server = uvicorn.Server(
         uvicorn.Config(feed.app(), port=port, log_level="warning", loop="asyncio", timeout_graceful_shutdown=5)
     )

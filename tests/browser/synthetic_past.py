@@ -34,6 +34,7 @@ class SyntheticPast:
     def __init__(self, regions: Sequence[str], keys: Sequence[str]) -> None:
         self._regions = regions
         self._keys = keys
+        self._base = 10_000 // len(regions)
 
     def routes(self) -> list[Route]:
         answers: dict[str, Callable[[Request, int], Any]] = {
@@ -74,7 +75,7 @@ class SyntheticPast:
                 "at_ms": at_ms,
                 "key": key,
                 "region": self._regions[at_ms // every_ms * 7 % len(self._regions)],
-                "units": 60 + at_ms // every_ms % 80,
+                "units": self._base * (60 + at_ms // every_ms % 81) // 100,
                 "kind": "grow" if at_ms // every_ms % 2 else "keep",
                 "epoch": 3,
                 "n": at_ms // every_ms % 1_000_000,
@@ -88,10 +89,10 @@ class SyntheticPast:
         return {
             region: {
                 "units": units,
-                "base": 100,
-                "lent": max(0, 100 - units),
-                "borrowed": max(0, units - 100),
-                "is_base": units == 100,
+                "base": self._base,
+                "lent": max(0, self._base - units),
+                "borrowed": max(0, units - self._base),
+                "is_base": units == self._base,
                 "session": "alive",
                 "said_by": "grow",
                 "since_ms": 1,
@@ -100,7 +101,7 @@ class SyntheticPast:
                 "given_back": 0,
             }
             for place, region in enumerate(self._regions)
-            for units in (60 + (place + second) % 81,)
+            for units in (self._base * (60 + (place + second) % 81) // 100,)
         }
 
     def steps(self, request: Request, now_ms: int) -> Any:
@@ -110,7 +111,7 @@ class SyntheticPast:
             "from_ms": begin,
             "to_ms": until,
             "since_ms": begin - 60_000,
-            "bases": dict.fromkeys(self._regions, 100),
+            "bases": dict.fromkeys(self._regions, self._base),
             "begin": self._held(0),
             "steps": self._steps(begin, until, request.query_params["key"]),
         }
@@ -198,7 +199,7 @@ class SyntheticPast:
                 for number in range(20)
             ],
             "agent": {"agent": "a", "active": True, "epoch": 3, "session": 1, "link_age_ms": 80, "points": points,
-                      "nodes": [], "bases": {"default": 100}, "age_ms": 0, "violations": 0, "malformed": 0},
+                      "nodes": [], "bases": {"default": self._base}, "age_ms": 0, "violations": 0, "malformed": 0},
             "busiest": [
                 {"key": f"{key}-{seconds % 7}", "allowed_per_s": 30.0, "denied_per_s": 1.0} for key in self._keys
             ],
