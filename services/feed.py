@@ -63,6 +63,7 @@ class Feed:
         self._handlers = handlers
         self._starts = starts or {}
         self.topics = {topic: TopicState() for topic in handlers}
+        self._behind: Mapping[str, int] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -79,9 +80,10 @@ class Feed:
             return False
         return True
 
-    def behind(self) -> dict[str, int]:
-        """By topic, of all that this transport reads: messages that it knows of and has not read."""
-        return self._transport.behind()
+    def behind(self) -> Mapping[str, int]:
+        """By topic, of all that this transport reads: messages that it knew of and had not read when it read last.
+        May be asked in a thread."""
+        return self._behind
 
     def silent_ms(self, topic: str) -> int | None:
         """Milliseconds since the transport last answered for ``topic``; None before it ever did."""
@@ -120,6 +122,7 @@ class Feed:
                 await asyncio.sleep(PAUSE_LEAST_S)
             finally:
                 await _close(reader)
+                self._behind = self._transport.behind()
 
     async def _open(self, topic: str, start: StartAt) -> Reader:
         if isinstance(start, str) or start >= 0:
@@ -138,6 +141,7 @@ class Feed:
             if reader.next_offset >= end:
                 state.caught_up.set()
             messages = await reader.read(READ_MS)
+            self._behind = self._transport.behind()
             began = state.read_at = time.monotonic()
             state.error = ""
             for message in messages:

@@ -13,6 +13,7 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from enum import Enum
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ SEND_S = 5.0
 """The most that each step of a sending may take: to connect, to write, to read the answer."""
 COMPRESSION = 1
 """Of gzip: the fastest; names that repeat need no more."""
+AGAIN = (429, 502, 503, 504)
+"""Answers after which the same may be sent again, as OTLP has it."""
 LAST_S = 1.0
 """What the last sending has when the process stops."""
 
@@ -56,6 +59,15 @@ async def sending(
 def tracer_of(settings: TelemetrySettings) -> Tracer | None:
     """None where there is nobody to send traces to."""
     return Tracer(settings.trace_ratio, settings.traces_per_second) if settings.endpoint is not None else None
+
+
+class Traces(Enum):
+    """What became of the spans of one sending.  Of those to be sent LATER nothing is known: an answer that was lost
+    makes them arrive twice, by the same ids.  What a collector does not understand it never will: REFUSED."""
+
+    TAKEN = 1
+    LATER = 2
+    REFUSED = 3
 
 
 class OtlpPush:
@@ -130,13 +142,19 @@ class OtlpPush:
         spans = self._tracer.take() if self._tracer is not None else []
         try:
             exposition.look()
-            problem = await self._in_turn(loop, lambda: collector.send(exposition, spans))
-        except Exception as error:  # whatever it was: the next turn tries again
-            problem = repr(error)
-        if problem:
-            self.failed += 1
+            problem, traces = await self._in_turn(loop, lambda: collector.send(exposition, spans))
+        except asyncio.CancelledError:
             if self._tracer is not None:
                 self._tracer.dropped += len(spans)
+            raise
+        except Exception as error:  # whatever it was: the next turn tries again
+            problem, traces = repr(error), Traces.LATER
+        if self._tracer is not None and traces is Traces.LATER:
+            self._tracer.put_back(spans)
+        elif self._tracer is not None and traces is Traces.REFUSED:
+            self._tracer.dropped += len(spans)
+        if problem:
+            self.failed += 1
         else:
             self.sent += 1
         if bool(problem) != self._said:
@@ -202,25 +220,29 @@ class _Collector:
         self._client = httpx.Client(headers=headers, timeout=SEND_S, verify=verify)
         self._errors = httpx.HTTPError
 
-    def send(self, exposition: Exposition, spans: Sequence[Span]) -> str:
-        """What went wrong, in words; empty: nothing."""
+    def send(self, exposition: Exposition, spans: Sequence[Span]) -> tuple[str, Traces]:
+        """What went wrong, in words (empty: nothing), and what became of the spans."""
         from services.otlp_wire import metrics_request, traces_request
 
         with giving_way():
             metrics = gzip.compress(metrics_request(exposition.collected()), COMPRESSION)
             traced = traces_request(spans, exposition.resource.attributes)
             traces = gzip.compress(traced, COMPRESSION) if spans else b""
-        problem = self._post("/v1/metrics", metrics)
-        if traces:
-            problem = self._post("/v1/traces", traces) or problem
-        return problem
+        problem, _ = self._post("/v1/metrics", metrics)
+        if not traces:
+            return problem, Traces.TAKEN
+        said, became = self._post("/v1/traces", traces)
+        return said or problem, became
 
-    def _post(self, path: str, body: bytes) -> str:
+    def _post(self, path: str, body: bytes) -> tuple[str, Traces]:
         try:
             answered = self._client.post(self._base + path, content=body)
         except self._errors as error:
-            return f"{path}: {type(error).__name__}"
-        return "" if answered.is_success else f"{path}: answered {answered.status_code}"
+            return f"{path}: {type(error).__name__}", Traces.LATER
+        if answered.is_success:
+            return "", Traces.TAKEN
+        became = Traces.LATER if answered.status_code in AGAIN else Traces.REFUSED
+        return f"{path}: answered {answered.status_code}", became
 
     def close(self) -> None:
         self._client.close()

@@ -21,7 +21,7 @@ from time import monotonic, time_ns
 from typing import Final, NamedTuple
 
 SPANS_MOST: Final = 4096
-"""That wait to be sent; what comes after is dropped, and counted."""
+"""That wait to be sent, those too that were not taken; what comes after is dropped, and counted."""
 LINKS_MOST: Final = 32
 """Of one span."""
 _NEVER: Final = 1 << 62
@@ -200,3 +200,10 @@ class Tracer:
         """What waits to be sent; it waits no longer."""
         taken, self._waiting = self._waiting, []
         return taken
+
+    def put_back(self, spans: Sequence[Span]) -> None:
+        """What was taken and not sent waits again, as far as there is room; of it the newest."""
+        room = SPANS_MOST - len(self._waiting)
+        kept = spans[-room:] if room > 0 else ()
+        self.dropped += len(spans) - len(kept)
+        self._waiting[:0] = kept

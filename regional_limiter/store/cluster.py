@@ -135,6 +135,10 @@ class Cluster:
     def topology(self) -> Topology:
         return self._topology
 
+    def slots_of(self, address: str) -> Sequence[tuple[int, int]]:
+        """Half-open ranges of the hash slots that a server serves, as far as is known."""
+        return dict(self._topology.claims).get(address, ())
+
     def server(self, address: str) -> Server:
         """The connection to ``address``, begun if there is none."""
         server = self._servers.get(address)

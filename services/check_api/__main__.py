@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
     # uvicorn warns of every malformed request: a line each is more than a stranger should be able to cause.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    calls = StoreCalls(store.cluster.took, store.cluster.unanswered)
+    calls = StoreCalls(store.cluster.took, store.cluster.unanswered, store.cluster.slots_of)
     tracer = tracer_of(settings.telemetry)
     app = create_app(limiter, node_options(settings, given.node), calls, tracer)
     if app.tracing is not None:

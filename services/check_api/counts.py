@@ -6,7 +6,7 @@ Labels are rules, outcomes and routes: never a key, a user or an address of a ca
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from regional_limiter.durations import Durations, Exemplar
@@ -25,10 +25,12 @@ Series = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class StoreCalls:
-    """What a store counts of the calls of checks, by server: how long they took, how many had no reply."""
+    """What a store counts of the calls of checks, by server: how long they took, how many had no reply.  ``slots``:
+    which of the cluster's hash slots a server serves, as half-open ranges."""
 
     took: Mapping[str, Durations] = field(default_factory=dict)
     unanswered: Mapping[str, int] = field(default_factory=dict)
+    slots: Callable[[str], Sequence[tuple[int, int]]] = lambda _: ()
 
 
 class Counts:

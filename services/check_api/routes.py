@@ -92,7 +92,8 @@ def build_web(node: NodeApp) -> FastAPI:
 
 
 def _shard(shard: ShardStatus, calls: StoreCalls) -> dict[str, Any]:
-    """``took``: calls of checks by how long they took, since the start; ``unanswered``: those without a reply."""
+    """``took``: calls of checks by how long they took, since the start; ``unanswered``: those without a reply;
+    ``slots``: half-open ranges of the hash slots that the server serves, empty where that is not known."""
     address = shard.point.partition("/")[0]
     took = calls.took.get(address)
     return {
@@ -100,6 +101,7 @@ def _shard(shard: ShardStatus, calls: StoreCalls) -> dict[str, Any]:
         "breaker": shard.breaker,
         "answers": shard.answers,
         "unanswered": calls.unanswered.get(address, 0),
+        "slots": [list(one) for one in calls.slots(address)],
         "took": None if took is None else {"bounds_s": list(took.bounds_s), "counts": list(took.counts)},
     }
 

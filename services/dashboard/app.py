@@ -22,14 +22,15 @@ from services.dashboard.metrics import board_metrics
 from services.dashboard.past.recorder import Recorder
 from services.dashboard.past.routes import Past, past_router
 from services.dashboard.proxy import ControlProxy
-from services.dashboard.region_look import RegionLooks, agent_shown
+from services.dashboard.region_look import RegionLooks, agent_shown, hot_by_shard
 from services.dashboard.stream import Broadcaster, Subscriber, TooManySubscribers
 from services.errors import install_problem_handlers, problem_response
+from services.otlp import sending
 from services.own_machine import is_for_own_machine, why_not_own
 from services.probes import Probes
 from services.settings import HubSettings
 from services.tasks import ended, watched
-from services.telemetry import PROMETHEUS_TEXT
+from services.telemetry import Exposition
 from services.tokens import bears_token, is_token
 
 log = structlog.get_logger(__name__)
@@ -39,6 +40,8 @@ LOOK_EVERY_S = 2.0
 IN_MEMORY_BYTES_MOST = 64_000_000
 """Of what is remembered without a file."""
 KEYS_OF_A_REGION = 10
+KEYS_BY_SHARD = 200
+HOT_KEYS_OF_A_SHARD = 3
 OVERDUE_EVERY_S = 0.25
 OVERDUE_ASKED_MOST = 16
 COOKIE = "apportion_dashboard"
@@ -62,6 +65,10 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
     control = ControlProxy(settings)
     recorder = _recorder(transport, settings, board, probes, mode)
     region_looks = RegionLooks(probes, settings.regions)
+    exposition = board_metrics(board, broadcaster)
+
+    async def metrics() -> Exposition:
+        return exposition
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -74,7 +81,8 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
             watched(asyncio.create_task(_watch_links(board, probes, broadcaster), name="watch links")),
         ]
         try:
-            yield
+            async with sending(settings.telemetry, metrics):
+                yield
         finally:
             broadcaster.close()
             for task in tasks:
@@ -92,7 +100,7 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
     if is_for_own_machine(settings.dashboard):
         app.add_middleware(_OwnMachine)
     app.add_middleware(_Headers)
-    _add_routes(app, board, broadcaster)
+    _add_routes(app, board, broadcaster, exposition)
     app.include_router(control.router())
     app.include_router(past_router(Past(recorder, board.bases_of, board.region_names, board.sync_shown)))
     _add_region(app, board, region_looks)
@@ -125,9 +133,7 @@ async def _subscriber(request: Request) -> AsyncIterator[Subscriber]:
         broadcaster.leave(mine)
 
 
-def _add_routes(app: FastAPI, board: Board, broadcaster: Broadcaster) -> None:
-    exposition = board_metrics(board, broadcaster)
-
+def _add_routes(app: FastAPI, board: Board, broadcaster: Broadcaster, exposition: Exposition) -> None:
     @app.get("/")
     async def page() -> Response:
         return FileResponse(STATIC / "index.html")
@@ -138,8 +144,9 @@ def _add_routes(app: FastAPI, board: Board, broadcaster: Broadcaster) -> None:
             yield event
 
     @app.get("/metrics")
-    async def metrics() -> Response:
-        return Response(exposition.text(), media_type=PROMETHEUS_TEXT)
+    async def metrics(request: Request) -> Response:
+        told = await exposition.told(request.headers.get("accept", ""))
+        return Response(told.text, media_type=told.media_type)
 
     @app.get("/livez")
     async def livez() -> dict[str, str]:
@@ -159,8 +166,10 @@ def _add_region(app: FastAPI, board: Board, looks: RegionLooks) -> None:
             return problem_response(404, f"no region {name} is configured here")
         # An agent that cannot be asked directly has said the same in its usage.
         agent = found["agent"] or agent_shown(*board.picture.usage_heard(name, found["now_ms"]))
-        busiest = board.busiest_of(name, KEYS_OF_A_REGION)
-        shown = {**found, "agent": agent, "busiest": busiest}
+        busiest = board.busiest_of(name, KEYS_BY_SHARD)
+        whole = [one for one in busiest if not board.is_split(one["key"])]  # a bucket of theirs is anywhere
+        hot = hot_by_shard(whole, found["nodes"], HOT_KEYS_OF_A_SHARD)
+        shown = {**found, "agent": agent, "busiest": busiest[:KEYS_OF_A_REGION], "hot": hot}
         return JSONResponse(shown, headers={"Cache-Control": "no-store"})
 
 

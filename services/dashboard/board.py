@@ -100,12 +100,19 @@ class Board:
             {"key": key, "allowed_per_s": rate[0], "denied_per_s": rate[1]} for key, rate in ordered if sum(rate)
         ]
 
+    def is_split(self, key: str) -> bool:
+        """Whether the key's rule spreads it over several buckets."""
+        domain, _, rule = rule_name(key).partition("/")
+        known = self.book.get(domain)
+        return known is not None and any(one.id == rule and one.split > 1 for one in known.rule_set.rules)
+
     def nearness(self) -> dict[tuple[str, str], float]:
         """By domain and rule: what its busiest key asks for on average, by what the rule lets through for ever."""
+        asked = self._asked  # both are replaced, not changed: this may be asked in a thread
         return {
-            (rule.domain, rule.id): self._asked[rule.name].per_s / rule.even_per_s
+            (rule.domain, rule.id): asked[rule.name].per_s / rule.even_per_s
             for rule in self._rules
-            if rule.is_global and rule.even_per_s and rule.name in self._asked
+            if rule.is_global and rule.even_per_s and rule.name in asked
         }
 
     def overdue(self) -> list[str]:

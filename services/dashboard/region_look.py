@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from regional_limiter.model.keys import tag_of
+from regional_limiter.store.topology import hash_slot_of
 from services.clock import wall_ms
 from services.probes import NodeLook, Probes
 
@@ -19,6 +21,10 @@ _OF_AGENT: Final = (
     *("bases", "reports_sent", "sends_failed", "records_read", "keys_refused", "malformed", "violations"),
     *("points", "nodes"),
 )
+
+
+KeyRate = Mapping[str, Any]
+"""``key``, ``allowed_per_s`` and ``denied_per_s``."""
 
 
 class RegionLooks:
@@ -49,6 +55,27 @@ class RegionLooks:
 def _node(look: NodeLook) -> dict[str, Any]:
     clock = {"clock_error_ms": look.clock_error_ms, "give_or_take_ms": look.give_or_take_ms}
     return {"url": look.url, "answers": look.view is not None, **clock, "view": look.view}
+
+
+def hot_by_shard(
+    keys: Iterable[KeyRate], nodes: Sequence[Mapping[str, Any]], most: int
+) -> dict[str, list[KeyRate]]:
+    """Point -> those of ``keys`` (the busiest first) whose bucket it holds, by what the region's nodes say."""
+    ranges = [
+        (first, end, str(shard["point"]))
+        for node in nodes
+        for shard in (node["view"] or {}).get("shards", ())
+        for first, end in shard.get("slots", ())
+    ]
+    found: dict[str, list[KeyRate]] = {}
+    for one in keys:
+        if not one["key"].startswith("rl:{"):
+            continue
+        slot = hash_slot_of(tag_of(one["key"]))
+        point = next((point for first, end, point in ranges if first <= slot < end), None)
+        if point is not None and len(found.setdefault(point, [])) < most:
+            found[point].append(one)
+    return found
 
 
 def agent_shown(view: Mapping[str, Any] | None, age_ms: int) -> dict[str, Any] | None:

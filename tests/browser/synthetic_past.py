@@ -200,6 +200,10 @@ class SyntheticPast:
             ],
             "agent": {"agent": "a", "active": True, "epoch": 3, "session": 1, "link_age_ms": 80, "points": points,
                       "nodes": [], "bases": {"default": self._base}, "age_ms": 0, "violations": 0, "malformed": 0},
+            "hot": {
+                point["point"]: [{"key": key, "allowed_per_s": 30.0, "denied_per_s": 1.0} for key in self._keys[:3]]
+                for point in points
+            },
             "busiest": [
                 {"key": f"{key}-{seconds % 7}", "allowed_per_s": 30.0, "denied_per_s": 1.0} for key in self._keys
             ],

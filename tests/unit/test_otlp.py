@@ -118,6 +118,47 @@ async def test_a_process_that_stops_sends_what_has_come_since() -> None:
         assert [span.name for span in collector.spans] == ["last words"]
 
 
+async def test_spans_that_a_collector_did_not_take_come_with_the_next_sending() -> None:
+    tracer = Tracer(1.0)
+    tracer.end(tracer.begin("while it was away", Kind.INTERNAL))
+    with collecting() as collector, capture_logs():
+        collector.answers = 503
+        settings = TelemetrySettings(endpoint=collector.endpoint, interval_s=0.1)
+        async with sending(settings, lambda: given(exposition_of()), tracer):
+            await arrived(collector, lambda seen: seen.asked >= 5, "some tries of both")
+            collector.answers = 200
+            await arrived(collector, lambda seen: seen.spans, "the span")
+            at = collector.asked
+            await arrived(collector, lambda seen: seen.asked >= at + 3, "more, without it")
+    assert [span.name for span in collector.spans] == ["while it was away"]
+    assert tracer.dropped == 0
+
+
+async def test_spans_that_a_collector_refuses_are_not_sent_again() -> None:
+    tracer = Tracer(1.0)
+    tracer.end(tracer.begin("not understood", Kind.INTERNAL))
+    with collecting() as collector, capture_logs():
+        collector.answers = 400
+        settings = TelemetrySettings(endpoint=collector.endpoint, interval_s=0.1)
+        async with sending(settings, lambda: given(exposition_of()), tracer):
+            await arrived(collector, lambda seen: seen.asked >= 4, "some tries")
+            collector.answers = 200
+            await arrived(collector, lambda seen: seen.metrics, "metrics")
+    assert (collector.spans, tracer.dropped) == ([], 1)
+
+
+def test_of_spans_that_wait_again_the_newest_are_kept() -> None:
+    tracer = Tracer(1.0)
+    for number in range(SPANS_MOST):
+        tracer.end(tracer.begin(f"{number}", Kind.INTERNAL))
+    taken = tracer.take()
+    for number in range(10):
+        tracer.end(tracer.begin(f"new {number}", Kind.INTERNAL))
+    tracer.put_back(taken)
+    names = [span.name for span in tracer.take()]
+    assert (len(names), names[0], names[-1], tracer.dropped) == (SPANS_MOST, "10", "new 9", 10)
+
+
 async def test_a_collector_that_refuses_is_said_once_and_so_is_that_it_is_back() -> None:
     with collecting() as collector, capture_logs() as lines:
         collector.answers = 400

@@ -252,17 +252,20 @@ async def test_the_node_tells_how_long_each_server_took() -> None:
     took = Durations((0.001, 0.002))
     for seconds in (0.0005, 0.0015, 0.003):
         took.record(seconds)
-    calls = StoreCalls({"127.0.0.1:7001": took}, {"127.0.0.1:7001": 2})
+    slots = {"127.0.0.1:7001": ((0, 5_461), (9_000, 9_001))}
+    calls = StoreCalls({"127.0.0.1:7001": took}, {"127.0.0.1:7001": 2}, lambda address: slots[address])
     node = app.create_app(FakeLimiter(), app.NodeOptions(region="us-east", node="us-east-1"), calls)
     (shard,) = (await call(node, "GET", "/v1/node")).json()["shards"]
     assert (shard["took"], shard["unanswered"]) == ({"bounds_s": [0.001, 0.002], "counts": [1, 1, 1]}, 2)
+    assert shard["slots"] == [[0, 5_461], [9_000, 9_001]]
 
 
 async def test_the_node_tells_its_own_view() -> None:
     node = node_of(FakeLimiter(degraded={"timeout": 3}))
     document = (await call(node, "GET", "/v1/node")).json()
     assert (document["node"], document["region"], document["rules_version"]) == ("us-east-1", "us-east", 7)
-    shard = {"point": "127.0.0.1:7001/1", "breaker": "closed", "answers": True, "unanswered": 0, "took": None}
+    shard = {"point": "127.0.0.1:7001/1", "breaker": "closed", "answers": True}
+    shard |= {"unanswered": 0, "slots": [], "took": None}
     assert document["shards"] == [shard]
     assert document["degraded"] == {"timeout": 3}
 

@@ -8,7 +8,7 @@ import httpx
 from pydantic import SecretStr
 
 from services.clock import wall_ms
-from services.dashboard.region_look import RegionLooks
+from services.dashboard.region_look import RegionLooks, hot_by_shard
 from services.probes import NODES_LOOKED_INTO, Probes
 from services.settings import HubRegion
 
@@ -58,6 +58,26 @@ async def test_however_many_look_each_is_asked_once() -> None:
     one = looks(answering, [f"http://n{number}" for number in range(NODES_LOOKED_INTO + 5)])
     await asyncio.gather(*(one.look("us") for _ in range(20)))
     assert len(answering.asked) == NODES_LOOKED_INTO + 1
+
+
+def test_hot_keys_are_told_by_the_shard_that_holds_them() -> None:
+    """The slots of these tags, by CLUSTER KEYSLOT: a 15495, b 3300, c 7365."""
+    keys = [
+        {"key": f"rl:{{{tag}}}:d/r:{number}", "allowed_per_s": 9.0 - number, "denied_per_s": 0.0}
+        for number, tag in enumerate("abacaa")
+    ]
+    views = [
+        {"view": {"shards": [{"point": "p1", "slots": [[0, 5000]]}, {"point": "p2", "slots": [[5000, 8000]]}]}},
+        {"view": {"shards": [{"point": "p3", "slots": [[8000, 9000], [15_000, 16_384]]}]}},
+        {"view": None},
+        {"view": {"shards": [{"point": "of an older node"}]}},
+    ]
+    found = hot_by_shard([*keys, {"key": "no bucket"}], views, 3)
+    assert {point: [one["key"][-1] for one in hot] for point, hot in found.items()} == {
+        "p1": ["1"],
+        "p2": ["3"],
+        "p3": ["0", "2", "4"],
+    }
 
 
 async def test_a_region_that_is_not_in_the_settings_is_not_looked_for() -> None:

@@ -91,11 +91,11 @@ function Shards({ looks }) {
   return html`<${Card} title="Shards" aside=${html`<span class="quiet">Redis servers; load and latency of the last ${seconds > 0 ? duration(seconds * 1000) : 'seconds'}</span>`}>
     ${points.size === 0 && html`<p class="empty">None is known yet.</p>`}
     ${points.size > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Shards"><table class="wide-table"><thead><tr><th scope="col">server</th><th scope="col" class="text">reached</th><th scope="col" class="text">breaker</th>
-      <th scope="col">calls</th><th scope="col">half within</th><th scope="col">99 % within</th><th scope="col">no reply</th><th scope="col">session left</th><th scope="col">consent left</th></tr></thead>
-    <tbody>${[...points].map(([name, { point, seen }]) => html`<${Shard} key=${name} name=${name} point=${point} seen=${seen} seconds=${seconds} />`)}</tbody></table></div>`}<//>`;
+      <th scope="col">calls</th><th scope="col">half within</th><th scope="col">99 % within</th><th scope="col">no reply</th><th scope="col" class="text">hot keys</th><th scope="col">session left</th><th scope="col">consent left</th></tr></thead>
+    <tbody>${[...points].map(([name, { point, seen }]) => html`<${Shard} key=${name} name=${name} point=${point} seen=${seen} seconds=${seconds} hot=${last.hot?.[name] ?? []} />`)}</tbody></table></div>`}<//>`;
 }
 
-function Shard({ name, point, seen, seconds }) {
+function Shard({ name, point, seen, seconds, hot }) {
   const took = together(seen.map((one) => one.added).filter(Boolean));
   const open = seen.filter((one) => one.breaker === 'open').length;
   const [level, word] = BREAKER[open > 0 ? 'open' : 'closed'];
@@ -105,7 +105,8 @@ function Shard({ name, point, seen, seconds }) {
     <td class="text"><${Badge} level=${reached ? 'good' : 'bad'}>${reached ? 'yes' : 'no'}<//>${point?.error && html`<span class="under">${point.error}</span>`}</td>
     <td class="text">${seen.length === 0 ? NOT_KNOWN : html`<${Badge} level=${level}>${word}${open > 0 && open < seen.length ? ` at ${open} of ${seen.length} nodes` : ''}<//>`}</td>
     <td>${took && seconds > 0 ? rate(total(took) / seconds) : NOT_KNOWN}</td><td>${took ? within(boundOf(took, 0.5)) : NOT_KNOWN}</td><td>${took ? within(boundOf(took, 0.99)) : NOT_KNOWN}</td>
-    <td class=${missed > 0 ? 'bad' : ''}>${number(missed)}</td><td>${point ? duration(point.session_left_ms) : NOT_KNOWN}</td><td>${point ? duration(point.consent_left_ms) : NOT_KNOWN}</td></tr>`;
+    <td class=${missed > 0 ? 'bad' : ''}>${number(missed)}</td>
+    <td class="text">${hot.length === 0 ? NOT_KNOWN : hot.map((one) => html`<span class="hot" key=${one.key}>${keyName(one.key)} <b>${rate(one.allowed_per_s + one.denied_per_s)}</b></span>`)}</td><td>${point ? duration(point.session_left_ms) : NOT_KNOWN}</td><td>${point ? duration(point.consent_left_ms) : NOT_KNOWN}</td></tr>`;
 }
 
 const within = (ms) => (ms === null ? NOT_KNOWN : ms === Infinity ? 'over 1 s' : `${Number(ms.toPrecision(3))} ms`);
