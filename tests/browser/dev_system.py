@@ -16,7 +16,7 @@ import httpx
 
 from tests.e2e.system import CLI
 
-READY_S = 40.0
+READY_S = 90.0
 REGIONS = ("us-east", "eu-west", "ap-south")
 RULES = Path(__file__).with_name("rules.yaml")
 
