@@ -87,7 +87,6 @@ PURE_ROOMS = (
         for name in ("asked", "cells", "convergence", "growth", "incidents", "key_watch", "share_steps")
     ),
     "services/dashboard/rates.py",
-    "services/dashboard/history.py",
     "services/dashboard/rules.py",
     "services/dashboard/nearness.py",
     "services/dashboard/told.py",
