@@ -48,7 +48,7 @@ from global_sync.transport.base import (
 from regional_limiter.model.enforcement import BASE, Write, WriteReply
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.keys import rule_of
-from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.model.share import ProtocolTimes, domain_of_floor
 from regional_limiter.store.base import KEYS_TOLD, AgentStore
 from regional_limiter.store.subjects import SubjectStore
 
@@ -591,7 +591,7 @@ class Agent:
             "behind": self._transport.behind(),
             "rules_version": self.rules.version,
             "base_version": self.side.base_version,
-            "bases": dict(self.side.bases),
+            **_own_parts(self.side.bases),
             "totals": {name: list(values) for name, values in self.usage.rules().items()},
             "keys": {key: self._key_view(key, shares, totals) for key in sorted(keys)},
             "nodes": [
@@ -646,3 +646,12 @@ class Agent:
             "session_left_ms": max(0, state.session_left_us - (since_us or 0)) // 1_000,
             "consent_left_ms": max(0, consent_left_us if state.consent_extended_at_us else 0) // 1_000,
         }
+
+
+def _own_parts(bases: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """By domain: the region's base, and its floor where the set names one."""
+    parts: dict[str, dict[str, int]] = {"bases": {}, "floors": {}}
+    for name, number in bases.items():
+        domain = domain_of_floor(name)
+        parts["bases" if domain is None else "floors"][domain or name] = number
+    return parts

@@ -29,7 +29,7 @@ from global_sync.protocol.messages import (
     WindowGrant,
 )
 from regional_limiter.model.enforcement import BASE
-from regional_limiter.model.share import SHARE_UNITS
+from regional_limiter.model.share import SHARE_UNITS, domain_of_floor
 
 VERSION = 1
 BYTES_MOST = 900_000
@@ -46,6 +46,8 @@ _TAGS: dict[str, type[Any]] = {
     "window": WindowGrant,
     "snapshot": Snapshot,
     "snapshot of windows": Snapshot,
+    "config with floors": Config,
+    "snapshot with floors": Snapshot,
 }
 _TAG_OF = {kind: tag for tag, kind in reversed(_TAGS.items())}
 _U64 = 2**64
@@ -93,10 +95,24 @@ def encode_records(records: Sequence[Record], trace: str = "") -> bytes:
 
 
 def _tag_of(record: Record) -> str:
-    """A process that knows nothing of windows must not take a snapshot for whole that has some."""
+    """A process that knows nothing of windows must not take a snapshot for whole that has some; nor one that takes
+    all floors for the usual ones lead where a set names larger ones, or claim that it keeps to them."""
     if isinstance(record, Snapshot) and record.windows:
         return "snapshot of windows"
+    if _has_floors(record):
+        return "config with floors" if isinstance(record, Config) else "snapshot with floors"
     return _TAG_OF[type(record)]
+
+
+def _has_floors(record: Record) -> bool:
+    if not isinstance(record, Config | Snapshot):
+        return False
+    tables = (record.bases, record.booked) if isinstance(record, Snapshot) else (record.bases,)
+    return any(
+        domain_of_floor(name) is not None and any(floors.values())
+        for table in tables
+        for name, floors in table.items()
+    )
 
 
 def trace_of(data: bytes) -> str:
@@ -112,14 +128,15 @@ def trace_of(data: bytes) -> str:
 def encode_batches(records: Iterable[Record], max_bytes: int = BYTES_MOST, trace: str = "") -> list[bytes]:
     """The same in as many messages as it takes to keep each below ``max_bytes`` (one record at least each).
 
-    Grants of windows go by themselves: a process that does not know them refuses the message that has one.
+    Grants of windows go by themselves, and so do floors: a process that does not know them refuses the message that
+    has one.
     """
     batches: list[bytes] = []
     batch: list[Record] = []
     size = 0
     for record in records:
         one = len(_encoder.encode(record)) + 20
-        apart = bool(batch) and isinstance(batch[-1], WindowGrant) is not isinstance(record, WindowGrant)
+        apart = bool(batch) and _is_apart(batch[-1]) is not _is_apart(record)
         if batch and (apart or size + one > max_bytes):
             batches.append(encode_records(batch, trace))
             batch, size = [], 0
@@ -128,6 +145,10 @@ def encode_batches(records: Iterable[Record], max_bytes: int = BYTES_MOST, trace
     if batch:
         batches.append(encode_records(batch, trace))
     return batches
+
+
+def _is_apart(record: Record) -> bool:
+    return isinstance(record, WindowGrant) or _has_floors(record)
 
 
 def decode_records(data: bytes) -> list[Record]:

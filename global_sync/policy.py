@@ -25,7 +25,7 @@ from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.ledger import domain_of
 from global_sync.protocol.messages import Record
 from regional_limiter.model.enforcement import BASE
-from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_name, floor_of
 
 _HEADROOM_PER_MILLE = 7
 _HEADROOM_UNITS = SHARE_UNITS // 2000
@@ -63,12 +63,10 @@ class _Region:
     heard: bool  # its want is all that it would use
     late: bool = False
     next_base: int = 0  # its base once the newest configuration is in force, if that is more, else its base
+    floor: int = 0  # never lent, as it is or, if that is more, once the newest configuration is in force
+    floor_grows: bool = False
     at_base: bool = False  # it holds its base, whatever that is
     due: int = 0
-
-    @property
-    def floor(self) -> int:
-        return floor_of(self.next_base)
 
     @property
     def needs_more(self) -> bool:
@@ -213,8 +211,10 @@ class LeaderPolicy:
         wants = leader.wants(key)
         regions: dict[str, _Region] = {}
         pending = leader.config_version != leader.done_version
-        configured = leader.counts.ledger.bases.get(domain_of(key), {}) if pending else {}
-        for region, base in _bases(leader, domain_of(key)).items():
+        domain = domain_of(key)
+        named = leader.counts.ledger.bases if pending else {}
+        configured, next_floors = named.get(domain, {}), named.get(floor_name(domain), {})
+        for region, base in _bases(leader, domain).items():
             value = leader.lease_value(key, region)
             lease = leader.lease_max(key, region, now_us)
             want = wants.get(region)
@@ -223,6 +223,9 @@ class LeaderPolicy:
                 plan.left_base_us.pop(region, None)
             elif lease != base:
                 plan.left_base_us.setdefault(region, now_us)
+            floor = leader.counts.floor(domain, region)
+            next_base = max(base, configured.get(region, 0))
+            next_floor = max(floor, floor_of(next_base, next_floors.get(region, 0)))
             listened_us = now_us - plan.left_base_us.get(region, now_us)
             regions[region] = _Region(
                 base=base,
@@ -230,9 +233,11 @@ class LeaderPolicy:
                 want=want.want if want else 0,
                 peak=want.peak if want else 0,
                 moves=region in situation.hearing,
-                fixed=max(lease, base if late else floor_of(base)),
+                fixed=max(lease, base if late else floor),
                 late=late,
-                next_base=max(base, configured.get(region, 0)),
+                next_base=next_base,
+                floor=next_floor,
+                floor_grows=next_floor > floor,
                 at_base=value == BASE,
                 heard=base <= 1 or listened_us >= (_LISTEN_TO_WANTS_US if want and want.want else _LISTEN_US),
             )
@@ -287,7 +292,7 @@ class LeaderPolicy:
             for name, one in moving.items()
             if 100 * one.want > 95 * one.held and one.due > one.held + _dead_band(one.held, calm_us)
         }
-        more_comes = any(one.late or one.next_base > one.base for one in regions.values())
+        more_comes = any(one.late or one.next_base > one.base or one.floor_grows for one in regions.values())
         make_room = more_comes and not self._what_comes_fits(now_us, leader, key, regions)
         if not short and not make_room:
             return []

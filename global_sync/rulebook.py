@@ -34,6 +34,7 @@ from global_sync.changes import (
 from global_sync.rule_states import DomainState, RulesFold, decode_part, encode_parts
 from global_sync.subject_records import encode_records, faults_of
 from regional_limiter.model.errors import Fault, InvalidRules
+from regional_limiter.model.share import floor_name
 from regional_limiter.rules import parse_document
 from regional_limiter.rules.ends import next_end_ms
 
@@ -87,6 +88,7 @@ class Rulebook:
         self.next_offset = 0
         self._states: dict[str, DomainState] = {}
         self._bases: dict[str, dict[str, int]] = {}
+        self._floors: dict[str, dict[str, int]] = {}
         self._unreadable: set[str] = set()
         self._ends: dict[str, int] = {}
 
@@ -98,7 +100,8 @@ class Rulebook:
             book._states[domain] = state
             book.next_offset = max(book.next_offset, state.version)
             try:
-                book._bases[domain] = dict(parse_document(dict(state.document)).bases)
+                rule_set = parse_document(dict(state.document))
+                book._bases[domain], book._floors[domain] = dict(rule_set.bases), dict(rule_set.floors)
             except InvalidRules:
                 book._unreadable.add(domain)
             book._note_end(domain)
@@ -110,12 +113,15 @@ class Rulebook:
     def configuration(self) -> tuple[int, Mapping[str, Mapping[str, int]]]:
         """(version, domain -> region -> base): the version is that of the newest change of any domain's bases.
 
+        Floors that a set names are among them, under ``floor_name``.
+
         (0, {}) while there are no rules, or a set that this version of the software cannot read.
         """
         if self._unreadable:
             return 0, {}
         version = max((state.bases_version for state in self._states.values()), default=0)
-        return version, {domain: dict(bases) for domain, bases in self._bases.items()}
+        floors = {floor_name(domain): dict(floors) for domain, floors in self._floors.items() if floors}
+        return version, {domain: dict(bases) for domain, bases in self._bases.items()} | floors
 
     def decide(self, proposal: Proposal, offset: int) -> Outcome:
         """The outcome of the proposal at ``offset``.  Offsets only go forward; raises ValueError if not."""
@@ -209,12 +215,13 @@ class Rulebook:
             else version
             for rule in rule_set.rules
         }
-        bases = dict(rule_set.bases)
+        bases, floors = dict(rule_set.bases), dict(rule_set.floors)
         # A domain's first set counts as a change, also when it names no regions.
-        same_bases = known is not None and self._bases.get(domain) == bases and domain not in self._unreadable
+        same = self._bases.get(domain) == bases and self._floors.get(domain) == floors
+        same_bases = known is not None and same and domain not in self._unreadable
         bases_version = known.bases_version if known and same_bases else version
         self._states[domain] = DomainState(domain, document, rule_versions, version, bases_version, deleted=deleted)
-        self._bases[domain] = bases
+        self._bases[domain], self._floors[domain] = bases, floors
         self._unreadable.discard(domain)
         self._note_end(domain)
 

@@ -344,7 +344,7 @@ class Fallback:
                 return (known.share, known.kind) if known.share < call.base else (call.base, ShareKind.BASE)
             bound_until_us = max(bound_until_us, known.consent_end_us)
         if now_us < bound_until_us:
-            return floor_of(call.base), ShareKind.FLOOR
+            return floor_of(call.base, call.floor), ShareKind.FLOOR
         return call.base, ShareKind.BASE
 
     def __len__(self) -> int:

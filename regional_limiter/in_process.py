@@ -19,7 +19,7 @@ from time import time_ns
 from regional_limiter.limiter import Limiter
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.model.rule import RuleSet, Scope
-from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.model.share import ProtocolTimes, floor_name
 from regional_limiter.node_files import NodeFiles
 from regional_limiter.rules import Source, encode_blob, parse, parse_document
 from regional_limiter.store.base import CheckStore
@@ -99,7 +99,9 @@ async def _running(
     with tempfile.TemporaryDirectory(prefix="apportion-") as directory:
         files = NodeFiles(Limiter.directory_of(Path(directory), node))
         files.write_rules(encode_blob(_VERSION, {rule_set.domain: Source(_VERSION, rule_set.source)}))
-        files.write_bases(0, {rule_set.domain: rule_set.bases.get(region, 0)})
+        domain = rule_set.domain
+        own = {domain: rule_set.bases.get(region, 0), floor_name(domain): rule_set.floors.get(region, 0)}
+        files.write_bases(0, own)
         limiter = Limiter(region, store, secret, Path(directory), times, node=node)
         await limiter.start()
         try:

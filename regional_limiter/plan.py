@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import count
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from regional_limiter import engine
 from regional_limiter.algorithms.registry import ALGORITHMS
@@ -29,7 +29,7 @@ from regional_limiter.model.decision import (
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.model.keys import bucket_key, tag_of
 from regional_limiter.model.rule import Distribution, MeasuredCost, Mode, Priority, Rule, RuleSet, Scope
-from regional_limiter.model.share import SHARE_UNITS, WINDOW_POOL, left_over, window_static
+from regional_limiter.model.share import SHARE_UNITS, WINDOW_POOL, floor_name, left_over, window_static
 from regional_limiter.rules import Matcher, grammar
 from regional_limiter.rules.judged import Judged, judged
 from regional_limiter.rules.normal import normalised
@@ -46,6 +46,15 @@ DOMAIN_EXPECTED = grammar.NAME_EXPECTED
 
 _GENERATIONS = count()
 _OK = Reason.OK
+
+
+class OwnPart(NamedTuple):
+    """What a region has of a domain when nobody says anything, as of ``version``.  ``floor``: what the set names as
+    never lent of it; 0: the usual part."""
+
+    version: int
+    base: int
+    floor: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,7 @@ class Step:
         self.has_holders = ALGORITHMS[rule.algorithm].holder
         self._call: BucketCall | None = None
 
-    def call(self, cost: int, base_version: int, base: int, holder: str = "") -> BucketCall:
+    def call(self, cost: int, own: OwnPart, holder: str = "") -> BucketCall:
         """The call for ``cost``; the last one is kept, since most checks cost the same.
 
         ``holder``: who takes or gives back, if the rule's kind has holders.
@@ -121,6 +130,7 @@ class Step:
             holder = ""
         if call is None or call.cost != cost or call.holder != holder:
             rule, domain = self.rule, self._domain
+            base = own.base
             shared, adaptive = self.sharing is not Sharing.WHOLE, self.sharing is Sharing.ADAPTIVE
             call = self._call = BucketCall(
                 key=self.key,
@@ -134,8 +144,9 @@ class Step:
                 regions=domain.regions if shared else 1,
                 largest_share=self._largest_share(base) if adaptive else SHARE_UNITS,
                 domain=rule.domain,
-                base_version=base_version if shared else 0,
+                base_version=own.version if shared else 0,
                 base=base if shared else SHARE_UNITS,
+                floor=own.floor if adaptive else 0,
                 extra=self._extra(base),
                 queue=rule.queue,
                 calendar=rule.calendar,
@@ -271,8 +282,7 @@ class Plan:
 
     __slots__ = (
         "_as_asked",
-        "_base",
-        "_base_version",
+        "_part",
         "asking",
         "blocked",
         "generation",
@@ -290,7 +300,7 @@ class Plan:
         "unlimited",
     )
 
-    def __init__(self, met: Sequence[Step], base_version: int, base: int, generation: int) -> None:
+    def __init__(self, met: Sequence[Step], own: OwnPart, generation: int) -> None:
         """``met``: the steps of all matching rules that no other of them replaces."""
         self.met = met
         self.measures = any(isinstance(step.rule.cost, MeasuredCost) for step in met)
@@ -313,8 +323,7 @@ class Plan:
         self.may_be_asked_again = not (self.has_holders or any(step.rule.calendar for step in steps))
         self.may_be_shed = all(step.rule.priority is Priority.LOW for step in met)
         self.groups = _groups(steps) if steps else []
-        self._base_version = base_version
-        self._base = base
+        self._part = own
 
     def measured(self, attributes: Mapping[str, str]) -> Plan:
         """The same plan at the costs that its rules read off ``attributes``.  Raises InvalidCheck naming one."""
@@ -325,26 +334,25 @@ class Plan:
             except InvalidCheck:
                 if step.rule.mode is not Mode.SHADOW:  # which touches no answer: it does not see this check
                     raise
-        return Plan(met, self._base_version, self._base, self.generation)
+        return Plan(met, self._part, self.generation)
 
     @property
-    def made_from(self) -> tuple[int, int]:
-        """The version of the bases, and the base."""
-        return self._base_version, self._base
+    def made_from(self) -> OwnPart:
+        return self._part
 
     def calls(self, cost: int, holder: str = "") -> list[BucketCall]:
         """A call for each step.  ``holder``: who takes or gives back, for rules of a kind that has holders.
 
         Raises InvalidCheck when a rule makes the cost too large.
         """
-        version, base = self._base_version, self._base
+        own = self._part
         if self._as_asked:
-            return [step.call(cost, version, base, holder) for step in self.steps]
-        return [step.call(step.cost_of(cost), version, base, holder) for step in self.steps]
+            return [step.call(cost, own, holder) for step in self.steps]
+        return [step.call(step.cost_of(cost), own, holder) for step in self.steps]
 
     def call_of(self, step: Step, cost: int) -> BucketCall:
         """The call for one of the ``shadows``.  Raises InvalidCheck when it makes the cost too large."""
-        return step.call(step.cost_of(cost), self._base_version, self._base)
+        return step.call(step.cost_of(cost), self._part)
 
     def with_holders(self, calls: Sequence[BucketCall]) -> list[list[BucketCall]]:
         """Those of ``calls`` whose rules ask who takes, by group; groups without one are left out."""
@@ -478,7 +486,11 @@ class Planner:
         validate_identity(check)
         domain = self._domains.get(check.domain)
         steps = [self._step(rule, domain, check.attributes)] if domain is not None else []
-        return Plan(steps, self._base_version, self._bases.get(check.domain, 0), self.generation)
+        return Plan(steps, self._own_part(check.domain), self.generation)
+
+    def _own_part(self, domain: str) -> OwnPart:
+        bases = self._bases
+        return OwnPart(self._base_version, bases.get(domain, 0), bases.get(floor_name(domain), 0))
 
     def _step(self, rule: Rule, domain: DomainRules, attributes: Mapping[str, str]) -> Step:
         key = bucket_key(rule, attributes, self._secret)
@@ -502,7 +514,7 @@ class Planner:
                 for match in matches
                 if match.rule.id not in replaced
             ]
-        return Plan(steps, self._base_version, self._bases.get(check.domain, 0), self.generation)
+        return Plan(steps, self._own_part(check.domain), self.generation)
 
 
 def measured_cost(rule: Rule, cost: MeasuredCost, attributes: Mapping[str, str]) -> int:

@@ -93,7 +93,7 @@ class JointPlan(Plan):
                     shadow_costs[step.key] = shadow_costs.get(step.key, 0) + cost
             counting += [_Priced(step, cost) for step in plan.unlimited if step.rule.id not in replaced]
         places = {key: place for place, key in enumerate(calls)}
-        super().__init__(list(steps.values()), *first.made_from, first.generation)
+        super().__init__(list(steps.values()), first.made_from, first.generation)
         self.unlimited = tuple(counting)  # type: ignore[arg-type]
         self.shadows = () if blocked else tuple(shadows.values())
         self.may_be_asked_again = False

@@ -19,7 +19,7 @@ from typing import Final
 
 from regional_limiter.algorithms.token_lease import LEVEL_PART, TOKENS_LEAST, spares
 from regional_limiter.model.decision import Reason, ShareKind, Verdict
-from regional_limiter.model.share import SHARE_UNITS
+from regional_limiter.model.share import SHARE_UNITS, floor_of
 from regional_limiter.store.base import BucketCall, ReturnedLease, TokenLease
 
 WINDOW_US: Final = 100_000
@@ -212,7 +212,7 @@ class TokenLeaseTable:
             and key not in self._asking
             and len(self.holds) + len(self._asking) < self._leases_most
             and now_us >= self._not_before.get(key, 0)
-            and spares(call, share, share_kind)
+            and spares(call, share, share_kind, floor_of(call.base, call.floor))
             # A lease for a few checks costs more calls than it saves.
             and left // call.split * row[0] >= LEVEL_PART * TOKENS_LEAST * row[1]
         )

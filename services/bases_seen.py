@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from global_sync.protocol.messages import Bases, Config, Done, Gone, Mark, Record, Snapshot
 from global_sync.protocol.snapshots import SnapshotParts
+from regional_limiter.model.share import domain_of_floor
 
 
 class BasesSeen:
@@ -44,7 +45,11 @@ class BasesSeen:
 
     def base_of(self, region: str) -> Mapping[str, int]:
         """Its bases above 0 by domain, as the newest CONFIG has them."""
-        return {domain: by[region] for domain, by in self.bases.items() if by.get(region, 0) > 0}
+        return {
+            name: by[region]
+            for name, by in self.bases.items()
+            if by.get(region, 0) > 0 and domain_of_floor(name) is None
+        }
 
     def _take_config(self, version: int, bases: Bases) -> None:
         if version > self.version:

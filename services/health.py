@@ -96,6 +96,8 @@ class RegionHealth:
     rules_version: int | None = None
     base_version: int | None = None
     bases: Mapping[str, int] = field(default_factory=dict)
+    floors: Mapping[str, int] = field(default_factory=dict)
+    """By domain; floors only where a set names more than is usual."""
     points: list[dict[str, Any]] = field(default_factory=list)
     nodes: list[dict[str, Any]] = field(default_factory=list)
     node_urls: list[dict[str, Any]] = field(default_factory=list)
@@ -162,7 +164,7 @@ def _is_apart(
 def _take_view(health: RegionHealth, view: Mapping[str, Any], age_ms: int) -> None:
     health.agent, health.epoch, health.session = view.get("agent"), view.get("epoch"), view.get("session")
     health.rules_version, health.base_version = view.get("rules_version"), view.get("base_version")
-    health.bases = view.get("bases") or {}
+    health.bases, health.floors = view.get("bases") or {}, view.get("floors") or {}
     for point in view.get("points") or []:
         health.points.append(
             {

@@ -13,6 +13,7 @@ import msgspec
 from global_sync import codec
 from global_sync.transport.base import LOG, USAGE, Message
 from regional_limiter.model.enforcement import BASE
+from regional_limiter.model.keys import rule_of
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of, window_static
 from services.bases_seen import BasesSeen
 from services.granted import Granted, without_released
@@ -188,7 +189,7 @@ class Picture:
             granted = self._granted.share(region.name, key)
             return base if granted == BASE else granted
         if any(point["consent_left_ms"] > 0 for point in region.points):
-            return floor_of(base)
+            return floor_of(base, region.floors.get(rule_of(key)[0], 0))
         return base
 
     def want(self, region: str, key: str, now_ms: int) -> int | None:

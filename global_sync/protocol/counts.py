@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from global_sync.protocol.ledger import Entry, KeyLedger, Ledger, domain_of
 from regional_limiter.model.enforcement import BASE
-from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, domain_of_floor, floor_name, floor_of
 
 Bases = Mapping[str, Mapping[str, int]]
 UNKNOWN_CONSENT = -(2**62)
@@ -85,22 +85,31 @@ class Counts:
                     most = value
         return most
 
-    def resting(self, region: str, base: int, now_us: int) -> int:
+    def resting(self, region: str, base: int, floor: int, now_us: int) -> int:
         """What a region uses without any lease, at most."""
-        return base if self.free(region, now_us) else floor_of(base)
+        return base if self.free(region, now_us) else floor
+
+    def floor(self, domain: str, region: str, booked: Bases | None = None) -> int:
+        """What the region may use of a key of which it has less than that leased, or nothing."""
+        known = self.ledger.booked if booked is None else booked
+        base = known.get(domain, {}).get(region, 0)
+        return floor_of(base, known.get(floor_name(domain), {}).get(region, 0))
 
     def count(self, key: str, region: str, now_us: int, booked: Bases | None = None) -> int:
-        base = self._base(domain_of(key), region, booked)
+        domain = domain_of(key)
+        base = self._base(domain, region, booked)
         lease = self._lease_at(self.ledger.keys.get(key), region, base, now_us)
-        return max(lease, self.resting(region, base, now_us))
+        return max(lease, self.resting(region, base, self.floor(domain, region, booked), now_us))
 
     def total(self, key: str, now_us: int, but: str | None = None, booked: Bases | None = None) -> int:
         domain, ledger, total = domain_of(key), self.ledger.keys.get(key), 0
-        bases = (self.ledger.booked if booked is None else booked).get(domain, {})
+        known = self.ledger.booked if booked is None else booked
+        bases, floors = known.get(domain, {}), known.get(floor_name(domain), {})
         for region in self._regions(key):
             if region != but:
                 base = bases.get(region, 0)
-                lease, resting = self._lease_at(ledger, region, base, now_us), self.resting(region, base, now_us)
+                lease = self._lease_at(ledger, region, base, now_us)
+                resting = self.resting(region, base, floor_of(base, floors.get(region, 0)), now_us)
                 total += lease if lease > resting else resting
         return total
 
@@ -120,12 +129,14 @@ class Counts:
         named = self.ledger.bases
         resting: dict[str, dict[str, tuple[int, int]]] = {}
         for domain in domains.keys() | named.keys():
+            if domain_of_floor(domain) is not None:
+                continue
             bases = domains.get(domain, {})
             regions = bases.keys() | named.get(domain, {}).keys()
-            resting[domain] = {
-                region: (bases.get(region, 0), self.resting(region, bases.get(region, 0), now_us))
-                for region in regions
-            }
+            resting[domain] = {}
+            for region in regions:
+                base, floor = bases.get(region, 0), self.floor(domain, region, booked)
+                resting[domain][region] = (base, self.resting(region, base, floor, now_us))
         alive = {name for name, session in self.ledger.sessions.items() if now_us < session.end_us}
         return _Moment(alive, resting)
 

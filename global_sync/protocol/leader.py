@@ -50,6 +50,7 @@ from global_sync.protocol.messages import (
     WindowGrant,
 )
 from regional_limiter.model.enforcement import BASE
+from regional_limiter.model.share import domain_of_floor
 
 REISSUES_AT_ONCE = 1000
 WANTS_MOST = 100_000
@@ -523,6 +524,8 @@ class LeaderSide(LeaderState):
         """Regions whose booked base is above the newest CONFIG's: domain -> region -> booked base."""
         late: dict[str, dict[str, int]] = {}
         for domain, by_region in self._ledger.booked.items():
+            if domain_of_floor(domain) is not None:
+                continue
             configured = self._ledger.bases.get(domain, {})
             above = {region: base for region, base in by_region.items() if base > configured.get(region, 0)}
             if above:

@@ -19,7 +19,7 @@ from global_sync.protocol.ledger import domain_of
 from global_sync.simulation.node import Node
 from global_sync.simulation.redis import Copy, RegionRedis
 from regional_limiter.model.enforcement import Enforcement
-from regional_limiter.model.share import SHARE_UNITS
+from regional_limiter.model.share import SHARE_UNITS, floor_name
 
 if TYPE_CHECKING:
     from global_sync.simulation.world import World
@@ -43,15 +43,18 @@ def in_force(redis: RegionRedis, nodes: Sequence[Node], key: str) -> int:
 
 def _at_point(copy: Copy, enforcement: Enforcement, nodes: Sequence[Node], key: str) -> int:
     now_us = copy.now_us()
-    return max(enforcement.peek_share(now_us, key, base) for base in _bases(enforcement, now_us, nodes, key))
+    return max(enforcement.peek_share(now_us, key, *own) for own in _bases(enforcement, now_us, nodes, key))
 
 
-def _bases(enforcement: Enforcement, now_us: int, nodes: Sequence[Node], key: str) -> set[int]:
-    """What a call may use as the base: each node's, or the variable's where that is of a newer version."""
+def _bases(enforcement: Enforcement, now_us: int, nodes: Sequence[Node], key: str) -> set[tuple[int, int]]:
+    """What a call may use as base and floor: each node's, or the variable's where those are of a newer version."""
     domain = domain_of(key)
-    known = enforcement.peek_base(now_us, domain)
-    version, base = known if known is not None else (-1, 0)
-    return {node.bases.get(domain, 0) if node.base_version > version else base for node in nodes} or {base}
+    version, *own = enforcement.peek_base(now_us, domain) or (-1, 0, 0)
+    known, floor = (own[0], own[1]), floor_name(domain)
+    return {
+        (node.bases.get(domain, 0), node.bases.get(floor, 0)) if node.base_version > version else known
+        for node in nodes
+    } or {known}
 
 
 def leased(nodes: Iterable[Node], key: str) -> int:
@@ -67,7 +70,7 @@ def later(redis: RegionRedis, nodes: Sequence[Node], key: str, after_us: int) ->
         now_us, then_us = copy.now_us(), copy.at_us(after_us)
         for point in copy.points.values():
             bases = _bases(point.enforcement, now_us, nodes, key)
-            shares.append(max(point.enforcement.foresee_share(now_us, then_us, key, base) for base in bases))
+            shares.append(max(point.enforcement.foresee_share(now_us, then_us, key, *own) for own in bases))
     return max(shares)
 
 

@@ -23,7 +23,7 @@ from regional_limiter.algorithms.tokens_out import given, taken_back
 from regional_limiter.model.decision import ShareKind
 from regional_limiter.model.enforcement import ShareInForce
 from regional_limiter.model.rule import Algorithm
-from regional_limiter.model.share import ADAPTIVE_EDGE_EVERY_MS, floor_of, region_capacity
+from regional_limiter.model.share import ADAPTIVE_EDGE_EVERY_MS, region_capacity
 from regional_limiter.store.base import BucketCall, ReturnedLease, Sharing, TokenLease
 
 EDGE_EVERY_MS: Final = 250
@@ -55,9 +55,9 @@ def may_lease(call: BucketCall) -> bool:
     )
 
 
-def spares(call: BucketCall, share: int, kind: ShareKind) -> bool:
-    """Whether a bucket of such a rule is leased from under this share."""
-    if call.sharing is Sharing.ADAPTIVE and (kind is not ShareKind.LEASE or share <= floor_of(call.base)):
+def spares(call: BucketCall, share: int, kind: ShareKind, floor: int) -> bool:
+    """Whether a bucket of such a rule is leased from under this share, where nothing is below ``floor``."""
+    if call.sharing is Sharing.ADAPTIVE and (kind is not ShareKind.LEASE or share <= floor):
         return False
     return region_capacity(call.capacity, share, call.regions) >= CAPACITY_LEAST
 
@@ -77,7 +77,7 @@ def lease(
     looked, known, credited = _with_returned(looked, returned)
     bucket, unit = looked.bucket, unit_of(looked.bucket)
     tokens = edge_ms = ends_in_us = 0
-    if may_lease(call) and spares(call, share.share, share.kind):
+    if may_lease(call) and spares(call, share.share, share.kind, share.floor):
         tokens = min(want, bucket.level // unit // LEVEL_PART)
     if tokens >= TOKENS_LEAST:
         adaptive = call.sharing is Sharing.ADAPTIVE

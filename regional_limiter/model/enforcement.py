@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 from regional_limiter.model.decision import ShareKind
 from regional_limiter.model.escrow import PointWindows, WindowNews, WindowUse
-from regional_limiter.model.share import ProtocolTimes, floor_of, window_static
+from regional_limiter.model.share import ProtocolTimes, domain_of_floor, floor_name, floor_of, window_static
 
 BASE = -1
 """A lease value that means: whatever my base is."""
@@ -55,7 +55,7 @@ class Write:
     ``instance``: the instance that the agent knows (``nonce`` names an unnamed variable).  ``until_us``: end of
     the session on this primary's clock.  ``extend``: extend the consent from now.  ``leases``: key -> share or
     BASE.  ``all_known``: with this write every key that is not at BASE has been written.
-    ``bases``: base per domain as of ``base_version``.
+    ``bases``: base per domain as of ``base_version``, and the floor where a set names one (``share.floor_name``).
     """
 
     nonce: str
@@ -90,7 +90,7 @@ class WriteReply:
 class ShareInForce:
     """``share`` holds since ``since_us``; ``share_before`` held from ``before_since_us`` until then.
 
-    Where the share before is not known, ``before_since_us == since_us``.
+    Where the share before is not known, ``before_since_us == since_us``.  ``floor``: what is not below it.
     """
 
     share: int
@@ -100,6 +100,7 @@ class ShareInForce:
     before_since_us: int
     session_left_us: int
     consent_left_us: int
+    floor: int = 0
 
 
 @dataclass(slots=True)
@@ -115,6 +116,10 @@ class _Series:
         if value != self.now:
             self.now, self.since, self.before, self.before_since = value, at, self.now, self.since
 
+    def just_before(self, at: int) -> tuple[int, int]:
+        """(what it was just before ``at``, since when), ``at`` no earlier than its last change."""
+        return (self.before, self.before_since) if self.since == at else (self.now, self.since)
+
     def copy(self) -> _Series:
         return _Series(self.now, self.since, self.before, self.before_since)
 
@@ -127,11 +132,12 @@ class _Lease:
 
 @dataclass(slots=True)
 class _Base:
-    """``held``: (since when, base) of the last ones, oldest first."""
+    """``held``: (since when, base) of the last ones, oldest first.  ``floor``: as the set names it, else 0."""
 
     version: int
     series: _Series
     held: list[tuple[int, int]]
+    floor: _Series
 
     def turn(self, base: int, at: int) -> None:
         if base == self.series.now:
@@ -224,23 +230,25 @@ class Enforcement:
 
     # ---- E2
 
-    def know_base(self, now_us: int, domain: str, version: int, base: int) -> None:
-        """The caller's number counts if its version is newer than the one known here; of equals the least.
+    def know_base(self, now_us: int, domain: str, version: int, base: int, floor: int = 0) -> None:
+        """The caller's numbers count if their version is newer than the one known here; of equals the least.
 
         (Until a change of bases is done, what a region counts is the least of what it has read, and two readers
-        may have read different parts.)
+        may have read different parts.)  ``floor``: as the set names it, 0 if it does not.
         """
         variable = self._current()
         known = variable.bases.get(domain)
         if known is None:
             if len(variable.bases) < DOMAINS_MOST:
-                series = _Series(base, now_us, base, now_us)
-                variable.bases[domain] = _Base(version, series, [(now_us, base)])
+                bases, floors = _Series(base, now_us, base, now_us), _Series(floor, now_us, floor, now_us)
+                variable.bases[domain] = _Base(version, bases, [(now_us, base)], floors)
         elif version > known.version:
             known.version = version
             known.turn(base, now_us)
-        elif version == known.version and base < known.series.now:
-            known.turn(base, now_us)
+            known.floor.turn(floor, now_us)
+        elif version == known.version:
+            known.turn(min(base, known.series.now), now_us)
+            known.floor.turn(min(floor, known.floor.now), now_us)
 
     def known_bases(self) -> tuple[int, Mapping[str, int]]:
         """(version, base by domain) as the agent last wrote them; version -1: it has not."""
@@ -256,24 +264,22 @@ class Enforcement:
         variable = self._current()
         series = self._in_force(variable, self._series_of(variable, key), now_us)
         known = variable.bases.get(domain)
-        bases = known.series if known else _Series(0, variable.born, 0, variable.born)
-        since = max(series.since, bases.since)
-        if series.since >= bases.since:
-            value_before = series.before
-            base_before = bases.before if bases.since == series.since else bases.now
-            before_since = max(series.before_since, bases.before_since if bases.since == since else bases.since)
-        else:
-            value_before, base_before = series.now, bases.before
-            before_since = max(series.since, bases.before_since)
+        nothing = _Series(0, variable.born, 0, variable.born)
+        bases, floors = (known.series, known.floor) if known else (nothing, nothing)
+        since = max(series.since, bases.since, floors.since)
+        value_before, value_since = series.just_before(since)
+        base_before, base_since = bases.just_before(since)
+        floor_before, floor_since = floors.just_before(since)
         kind = {BASE: ShareKind.BASE, FLOOR: ShareKind.FLOOR}.get(series.now, ShareKind.LEASE)
         return ShareInForce(
-            share=_resolve(series.now, bases.now),
+            share=_resolve(series.now, bases.now, floors.now),
             kind=kind,
             since_us=since,
-            share_before=_resolve(value_before, base_before),
-            before_since_us=min(before_since, since),
+            share_before=_resolve(value_before, base_before, floor_before),
+            before_since_us=min(max(value_since, base_since, floor_since), since),
             session_left_us=max(0, variable.until - now_us),
             consent_left_us=max(0, variable.consent - now_us),
+            floor=floor_of(bases.now, floors.now),
         )
 
     def _series_of(self, variable: _Variable, key: str) -> _Series:
@@ -357,9 +363,10 @@ class Enforcement:
             return
         if write.base_version > variable.base_version:
             variable.base_version, variable.vector = write.base_version, {}
-        for domain, base in write.bases.items():
-            self.know_base(now_us, domain, write.base_version, base)
-            variable.vector[domain] = min(base, variable.vector.get(domain, base))
+        for name, base in write.bases.items():
+            if domain_of_floor(name) is None:
+                self.know_base(now_us, name, write.base_version, base, write.bases.get(floor_name(name), 0))
+            variable.vector[name] = min(base, variable.vector.get(name, base))
 
     def _says(self, variable: _Variable, value: int, now_us: int) -> int:
         """E2 for a lease value at a write."""
@@ -486,25 +493,25 @@ class Enforcement:
             return None
         return variable
 
-    def peek_share(self, now_us: int, key: str, base: int) -> int:
-        """What a call would use now with this ``base``, without making the call."""
+    def peek_share(self, now_us: int, key: str, base: int, floor: int = 0) -> int:
+        """What a call would use now with this ``base`` and named ``floor``, without making the call."""
         if self._alive(now_us) is None:
-            return floor_of(base)
-        return self.foresee_share(now_us, now_us, key, base)
+            return floor_of(base, floor)
+        return self.foresee_share(now_us, now_us, key, base, floor)
 
-    def foresee_share(self, now_us: int, then_us: int, key: str, base: int) -> int:
+    def foresee_share(self, now_us: int, then_us: int, key: str, base: int, floor: int = 0) -> int:
         """What a call would use ``then_us``, if until then calls go on and nothing is written."""
         variable = self._alive(now_us)
         if variable is None:
-            return base if then_us > now_us + self._consent_us + 2 else floor_of(base)
+            return base if then_us > now_us + self._consent_us + 2 else floor_of(base, floor)
         value = self._in_force(variable, self._series_of(variable, key), then_us).now
-        return _resolve(value, base)
+        return _resolve(value, base, floor)
 
-    def peek_base(self, now_us: int, domain: str) -> tuple[int, int] | None:
-        """(version, base) of ``domain`` as known here; None: not known, or lost."""
+    def peek_base(self, now_us: int, domain: str) -> tuple[int, int, int] | None:
+        """(version, base, named floor) of ``domain`` as known here; None: not known, or lost."""
         variable = self._alive(now_us)
         known = variable.bases.get(domain) if variable is not None else None
-        return (known.version, known.series.now) if known is not None else None
+        return (known.version, known.series.now, known.floor.now) if known is not None else None
 
     def peek_consent_end(self, now_us: int) -> int | None:
         """When the consent ends or has ended, on this clock; None: lost."""
@@ -512,8 +519,8 @@ class Enforcement:
         return variable.consent if variable is not None else None
 
 
-def _resolve(value: int, base: int) -> int:
-    floor = floor_of(base)
+def _resolve(value: int, base: int, named_floor: int) -> int:
+    floor = floor_of(base, named_floor)
     if value == BASE:
         return base
     return floor if value == FLOOR else max(floor, value)

@@ -11,7 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network
 
-from regional_limiter.model.share import SHARE_UNITS, floor_of
+from regional_limiter.model.share import FLOOR_PER_MILLE, SHARE_UNITS, floor_of, named_floors
 
 
 class Algorithm(StrEnum):
@@ -229,7 +229,8 @@ class StoredSubjects:
 class RuleSet:
     """All rules of one domain, taken whole.
 
-    ``bases``: base share per region (sums to 10,000).  ``overrides``: by the id of the rule, then by the values of
+    ``bases``: base share per region (sums to 10,000).  ``floor_per_mille``: the part of each that is never lent.
+    ``overrides``: by the id of the rule, then by the values of
     its key attributes, in their order and in the rule's normal forms.  ``source`` is the document as parsed, for
     export.
     """
@@ -242,8 +243,18 @@ class RuleSet:
     rules: tuple[Rule, ...]
     overrides: Mapping[str, Mapping[tuple[str, ...], Override]] = field(default_factory=dict)
     stored_subjects: StoredSubjects | None = None
+    floor_per_mille: int = FLOOR_PER_MILLE
     source: Mapping[str, object] = field(default_factory=dict, compare=False)
+
+    @property
+    def floors(self) -> Mapping[str, int]:
+        """By region, where the set names more than is usual."""
+        return named_floors(self.bases, self.floor_per_mille)
+
+    def floor(self, region: str) -> int:
+        """What ``region`` never lends of its base."""
+        return floor_of(self.bases.get(region, 0), self.floors.get(region, 0))
 
     def largest_share(self, region: str) -> int:
         """The largest share that ``region`` can come to hold: the whole without the floors of the others."""
-        return SHARE_UNITS - sum(floor_of(base) for name, base in self.bases.items() if name != region)
+        return SHARE_UNITS - sum(self.floor(name) for name in self.bases if name != region)

@@ -28,9 +28,32 @@ TOKEN_LEASE_US_MOST = 2 * ADAPTIVE_EDGE_EVERY_MS * 1000
 """A token that was leased under a share is spent no later than this after the share has ended."""
 
 
-def floor_of(base: int) -> int:
-    """The floor of a base: what a region may use when nothing better is known while its base may be lent."""
-    return base * FLOOR_PER_MILLE // 1000
+def floor_of(base: int, named: int = 0) -> int:
+    """The floor of a base: what a region may use when nothing better is known while its base may be lent.
+
+    ``named``: the floor that a set names, a share too; it counts where it is larger, and never beyond the base.
+    """
+    usual = base * FLOOR_PER_MILLE // 1000
+    return usual if named <= usual else min(named, base)
+
+
+_FLOOR_MARK = "#floor"
+
+
+def floor_name(domain: str) -> str:
+    """Where the floors of a domain stand among the bases, if its set names one: no domain is called so."""
+    return domain + _FLOOR_MARK
+
+
+def domain_of_floor(name: str) -> str | None:
+    """The domain whose floors stand under ``name``; None: it is the name of a domain, whose bases stand there."""
+    return name.removesuffix(_FLOOR_MARK) if name.endswith(_FLOOR_MARK) else None
+
+
+def named_floors(bases: Mapping[str, int], per_mille: int) -> dict[str, int]:
+    """The floor of each region where ``per_mille`` of its base is more than the usual one; else nothing."""
+    floors = {region: base * per_mille // 1000 for region, base in bases.items()}
+    return floors if any(floor > floor_of(bases[region]) for region, floor in floors.items()) else {}
 
 
 def window_static(base: int) -> int:

@@ -22,7 +22,6 @@ from regional_limiter.model.share import (
     LARGEST_EXACT_INTEGER,
     SHARE_UNITS,
     WINDOW_POOL,
-    floor_of,
     left_over,
     region_capacity,
     window_static,
@@ -180,7 +179,7 @@ def _in_region(rule: Rule, rule_set: RuleSet, region: str) -> dict[str, object]:
     base = rule_set.bases.get(region, 0)
     return {
         "base": base,
-        "floor": floor_of(base),
+        "floor": rule_set.floor(region),
         "capacity": _at_base(rule, rule_set, region),
         "largest_cost": largest_cost(rule, rule_set, region),
     }

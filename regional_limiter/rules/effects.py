@@ -139,6 +139,11 @@ def _of_set(before: RuleSet | None, after: RuleSet | None) -> dict[str, Any]:
         else:
             said = {"before": dict(was), "after": dict(now)}
         found[name] = said
+    if before is not None and after is not None and before.floor_per_mille != after.floor_per_mille:
+        found["floor"] = {
+            "before": f"{before.floor_per_mille / 10:g}%",
+            "after": f"{after.floor_per_mille / 10:g}%",
+        }
     was_kept, is_kept = getattr(before, "stored_subjects", None), getattr(after, "stored_subjects", None)
     if was_kept != is_kept:
         found["stored_subjects"] = {"before": _kept_in_words(was_kept), "after": _kept_in_words(is_kept)}

@@ -48,8 +48,8 @@ NAME_EXPECTED = "1 to 64 of a-z, 0-9, dot, underscore and hyphen"
 ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 ATTRIBUTE_EXPECTED = "a letter or underscore, then at most 63 letters, digits, underscores, dots and hyphens"
 
-SET_FIELDS = ("domain", "regions", "defaults", "subjects", "stored_subjects", "overrides", "rules")
-SET_NOT_BUILT = ("floor", "addresses")
+SET_FIELDS = ("domain", "regions", "defaults", "subjects", "stored_subjects", "overrides", "floor", "rules")
+SET_NOT_BUILT = ("addresses",)
 
 OVERRIDE_FIELDS = (
     "rule",

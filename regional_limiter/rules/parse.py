@@ -11,7 +11,7 @@ from copy import deepcopy
 
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.model.rule import Rule, RuleSet, Subject
-from regional_limiter.model.share import bases_by_weight
+from regional_limiter.model.share import FLOOR_PER_MILLE, bases_by_weight
 from regional_limiter.rules import grammar
 from regional_limiter.rules.canary import with_canary
 from regional_limiter.rules.conditions import values_in
@@ -26,6 +26,7 @@ from regional_limiter.rules.fields import (
     read_name,
 )
 from regional_limiter.rules.overrides import read_overrides
+from regional_limiter.rules.quantities import read_per_mille
 from regional_limiter.rules.rule import read_rule
 from regional_limiter.rules.stored_subjects import read_stored_subjects
 from regional_limiter.rules.text import Format, read_with_faults
@@ -55,6 +56,11 @@ def _parse(document: object, faults: Faults) -> RuleSet:
     before = faults.count
     regions = _read_regions(faults, fields["regions"]) if "regions" in fields else {}
     known_regions = len(regions) if faults.count == before else None
+    floor_per_mille = FLOOR_PER_MILLE
+    if "floor" in fields:
+        floor_per_mille = read_per_mille(faults, "floor", fields["floor"], FLOOR_PER_MILLE)
+        if "regions" not in fields:
+            faults.add("floor", "is a part of what each region has: the set has to name its regions")
     defaults = read_attributes(faults, "defaults", fields.get("defaults", {}))
     subjects = _read_subjects(faults, fields.get("subjects", []))
     stored_subjects = read_stored_subjects(faults, fields.get("stored_subjects", False))
@@ -74,6 +80,7 @@ def _parse(document: object, faults: Faults) -> RuleSet:
         rules=rules,
         overrides=overrides,
         stored_subjects=stored_subjects,
+        floor_per_mille=floor_per_mille,
         source=deepcopy(fields),
     )
 

@@ -36,6 +36,7 @@ _ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}", re.ASCII)
 _NO_ZONES = ("localtime", "posixrules", "Factory", "posix", "right")
 """Names that mean another zone on each machine, and folders of copies, one of which counts leap seconds."""
 _REFILL = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?/ ?(?:([0-9]{1,9}) ?)?(s|min|h|d|day)", re.ASCII)
+_PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) ?%", re.ASCII)
 _REFILL_EXPECTED = 'tokens per span, such as "10/s", "100/min", "5/h", "1/day" or "100/90s"'
 WINDOW_EXPECTED = 'a span such as "60s", "5min", "1h" or "1d", or a number of seconds'
 LEASE_EXPECTED = 'a span such as "30s" or "5min", or a number of seconds'
@@ -57,6 +58,17 @@ def read_span_ms(faults: Faults, place: str, value: object, most_ms: int, expect
         faults.add(place, f"must be from 1 second to {days} day{'s' if days > 1 else ''}, not {shown(value)}")
         return 1000
     return span_ms
+
+
+def read_per_mille(faults: Faults, place: str, value: object, least: int) -> int:
+    """A part in per cent, with one decimal at most, as thousandths: from ``least`` to the whole."""
+    parts = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    per_mille = int(Decimal(parts[1]) * 10) if parts else -1
+    if not least <= per_mille <= 1000:
+        expected = f'from "{Decimal(least) / 10:f}%" to "100%", with one decimal at most'
+        faults.add(place, f"must be a part of the base {expected}, not {shown(value)}")
+        return least
+    return per_mille
 
 
 def read_zone(faults: Faults, place: str, value: object) -> str:

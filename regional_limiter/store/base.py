@@ -48,7 +48,8 @@ class BucketCall:
 
     ``regions``: how many regions share the limit (1 for region scope).  ``largest_share``: the most that this
     region can come to hold of an adaptive one.  ``base`` as of ``base_version`` is this region's number for
-    ``domain``; ``extra``: what rounding down leaves to it of a static limit that counts in whole units.
+    ``domain``, and ``floor`` what the set names as never lent of it (0: the usual part).  ``extra``: what rounding
+    down leaves to it of a static limit that counts in whole units.
     ``cost`` 0 peeks: changes nothing.
 
     By kind: ``refill`` of the buckets, ``queue`` of a leaky bucket; ``window_ms`` of the windows, or ``calendar``
@@ -75,6 +76,7 @@ class BucketCall:
     domain: str = ""
     base_version: int = 0
     base: int = SHARE_UNITS
+    floor: int = 0
     extra: int = 0
     queue: bool = False
     calendar: CalendarWindow | None = None

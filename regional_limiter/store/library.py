@@ -234,9 +234,10 @@ def limit_of(call: BucketCall, now_ms: int) -> bytes:
         raise ValueError("a split key is asked of its sub-buckets")
     functions = functions_of(call)
     numbers = ",".join(map(str, functions.numbers(call, now_ms)))
-    shares = f"{int(call.sharing)} {call.regions} {call.largest_share} {call.base_version} {call.base} {call.extra}"
+    shares = f"{int(call.sharing)} {call.regions} {call.largest_share} {call.base_version} {call.base}"
     charges = 2 if call.was_allowed else int(call.charge_denied)
-    text = f"{functions.number} {call.capacity} {numbers} {charges} {shares} {call.domain}"
+    own = f"{shares} {call.floor} {call.extra}"
+    text = f"{functions.number} {call.capacity} {numbers} {charges} {own} {call.domain}"
     packed = text.encode()
     if call.calendar is None:
         object.__setattr__(call, "packed", packed)

@@ -251,7 +251,7 @@ class MemoryPoint:
     def _share(self, now_us: int, call: BucketCall) -> ShareInForce:
         if call.sharing is not Sharing.ADAPTIVE:
             return fixed_share(call)
-        self.enforcement.know_base(now_us, call.domain, call.base_version, call.base)
+        self.enforcement.know_base(now_us, call.domain, call.base_version, call.base, call.floor)
         window_of = functions_of(call).window_of
         if window_of is not None:
             window, start_ms, _ = window_of(call, now_us // 1000)

@@ -18,7 +18,7 @@ from services.probes import NodeLook, Probes
 FRESH_S: Final = 0.9
 _OF_AGENT: Final = (
     *("agent", "active", "at_ms", "epoch", "session", "deposed", "link_age_ms", "rules_version", "base_version"),
-    *("bases", "reports_sent", "sends_failed", "records_read", "keys_refused", "malformed", "violations"),
+    *("bases", "floors", "reports_sent", "sends_failed", "records_read", "keys_refused", "malformed", "violations"),
     *("points", "nodes"),
 )
 

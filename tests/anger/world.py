@@ -23,7 +23,7 @@ from regional_limiter.limiter import Limiter
 from regional_limiter.model.decision import Check, Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.rule import Rate
-from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_name
 from regional_limiter.store.base import BucketCall
 from regional_limiter.store.memory import MemoryStore
 from regional_limiter.store.redis_cluster import RedisClusterStore
@@ -149,10 +149,10 @@ class World:
         assert isinstance(store, WatchedStore)
         for name in (f"{region}:{n}/memory" for n in range(POINTS_A_REGION)):
             enforcement, now_us = store.point(name).enforcement, monotonic_us()
-            version, base = enforcement.peek_base(now_us, "default") or (-1, 0)
+            version, base, floor = enforcement.peek_base(now_us, "default") or (-1, 0, 0)
             if rules.base_version > version:
-                base = rules.bases.get("default", 0)
-            shares.append(enforcement.peek_share(now_us, key, base))
+                base, floor = rules.bases.get("default", 0), rules.bases.get(floor_name("default"), 0)
+            shares.append(enforcement.peek_share(now_us, key, base, floor))
         return max(shares)
 
     # ---- who is what

@@ -15,7 +15,7 @@ from regional_limiter.algorithms.registry import ALGORITHMS
 from regional_limiter.algorithms.token_bucket import fits_exactly
 from regional_limiter.model.enforcement import BASE, Write
 from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate
-from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.model.share import ProtocolTimes, floor_name
 from regional_limiter.store.base import BucketCall, NodeBeat, RuleTotals, Sharing
 from tests.contract.points import PythonPoint, RedisPoint, RequestIds, told, walk_through
 from tests.contract.redis_server import RedisServer
@@ -62,7 +62,7 @@ class Rules:
         if self.sharing is Sharing.STATIC and self.algorithm not in BUCKETS:
             self.numbers["extra"] = random.choice((0, 0, 1))
 
-    def call(self, random: Random, base: tuple[int, int]) -> BucketCall:
+    def call(self, random: Random, base: tuple[int, int, int]) -> BucketCall:
         capacity = self.numbers["capacity"]
         assert isinstance(capacity, int)
         few = random.choice((0, 1, 1, 1, 1, 2, 3, 10))
@@ -76,6 +76,7 @@ class Rules:
             domain=random.choice(("default", "default", "default", "other")),
             base_version=base[0],
             base=base[1],
+            floor=base[2],
             holder=random.choice("uvwxyz") if self.algorithm is Algorithm.CONCURRENCY else "",
             **fields,  # type: ignore[arg-type]
         )
@@ -99,7 +100,7 @@ class World:
         ]
         for rule in self.rules:
             rule.change(self.random)
-        self.base = (0, 0)
+        self.base = (0, 0, 0)
         self.session, self.version, self.until_us = 1, 0, 0
         self.instance = ""
         self.silent_until_us = 0
@@ -182,7 +183,7 @@ class World:
             leases={f"rl:{{tag}}:default/lent:{key}": random.choice(values) for key in keys},
             all_known=random.random() < 0.5,
             base_version=self.base[0] - (random.random() < 0.1),
-            bases={"default": self.base[1], "third": 5} if random.random() < 0.5 else {},
+            bases=self.bases() if random.random() < 0.5 else {},
         )
         reply = self.both("write", write)
         if random.random() < 0.95:
@@ -192,7 +193,13 @@ class World:
         self.base = (
             self.base[0] + self.random.choice((0, 1, 1)),
             self.random.choice((0, 20, 2000, 3333, 5000, 10_000)),
+            self.random.choice((0, 0, 30, 500, 2500, 10_000)),
         )
+
+    def bases(self) -> dict[str, int]:
+        """As an agent writes them: one domain with a floor that its set names, and one without."""
+        floor = {floor_name("default"): self.base[2]} if self.base[2] else {}
+        return {"third": 5, **floor, "default": self.base[1]}
 
     def new_numbers(self) -> None:
         self.random.choice(self.rules).change(self.random)

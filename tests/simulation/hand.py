@@ -10,7 +10,7 @@ from typing import Any
 
 from global_sync.protocol.messages import Record, Report
 from regional_limiter.model.enforcement import Write, WriteReply
-from regional_limiter.model.share import SHARE_UNITS
+from regional_limiter.model.share import SHARE_UNITS, floor_name
 
 from .cast import Cast
 from .plant import Clock, Copy, Destroyed, Node, Plant, Shard, ticks
@@ -37,6 +37,7 @@ class Hand:
         ppm: Sequence[int] = (0, 0, 0),
         shards: int = 1,
         lease_life: int = 0,
+        floors: Sequence[int] = (),
     ) -> None:
         self.cast = cast
         self.times = ticks(lease_life=lease_life)
@@ -53,7 +54,7 @@ class Hand:
         for i in range(self.count):
             self.new_agent(i)
         self.leader = self.lead(self.candidate())
-        self.configure(1, bases)
+        self.configure(1, bases, floors=floors)
         if boot:
             self.run(240)
             self.say(not self.is_even_at(bases), "the set-up is not at base")
@@ -103,10 +104,15 @@ class Hand:
         self.follow(candidate)
         return candidate
 
-    def configure(self, version: int, bases: Sequence[int], leader: Any = None) -> list[Record]:
+    def configure(
+        self, version: int, bases: Sequence[int], leader: Any = None, floors: Sequence[int] = ()
+    ) -> list[Record]:
+        """``floors``: as the set names them; empty: it names none."""
         leader = leader or self.leader
-        by_region = {f"r{i}": base for i, base in enumerate(bases)}
-        records = self.put(leader.configure(self.now, version, {"shop": by_region}))
+        named = {"shop": {f"r{i}": base for i, base in enumerate(bases)}}
+        if floors:
+            named[floor_name("shop")] = {f"r{i}": floor for i, floor in enumerate(floors)}
+        records = self.put(leader.configure(self.now, version, named))
         self.follow(leader)
         return records
 

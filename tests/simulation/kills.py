@@ -105,6 +105,12 @@ KILLED_BY = {
     "base_raised_at_once": 164,
     "vouch_any_version": 165,
     "grants_said_once": 166,
+    "floor_uncounted": 170,
+    "floor_raised_early": 170,
+    "floor_unacked": 171,
+    "floor_unused": 172,
+    "snap_without_floors": 173,
+    "floor_order": 174,
 }
 
 

@@ -24,7 +24,14 @@ from regional_limiter.fallback import Fallback
 from regional_limiter.model.decision import ShareKind
 from regional_limiter.model.enforcement import BASE, Enforcement, ShareInForce, Write, WriteReply
 from regional_limiter.model.escrow import PointWindows, WindowNews
-from regional_limiter.model.share import SHARE_UNITS, WINDOW_POOL, ProtocolTimes, floor_of
+from regional_limiter.model.share import (
+    SHARE_UNITS,
+    WINDOW_POOL,
+    ProtocolTimes,
+    domain_of_floor,
+    floor_name,
+    floor_of,
+)
 from regional_limiter.nodes_seen import NodesSeen
 from regional_limiter.store.base import BucketCall, TokenLease
 from regional_limiter.token_lease_table import Ask, TokenLeaseTable
@@ -277,7 +284,8 @@ class nowait(Counts):
         for name in self._regions(key):
             base, newest = self.ledger.base("shop", name), self.entries(key, name)[-1:]
             held = [base if entry.value == BASE else entry.value for entry in newest]
-            total += 0 if name == region else max([*held, self.resting(name, base, now_us)])
+            resting = self.resting(name, base, self.floor("shop", name), now_us)
+            total += 0 if name == region else max([*held, resting])
         return SHARE_UNITS - total
 
 
@@ -455,6 +463,53 @@ class base_unacked(LeaderSide):
         return records
 
 
+@counts
+class floor_uncounted(Counts):
+    """Takes every floor for the usual one."""
+
+    def resting(self, region: str, base: int, floor: int, now_us: int) -> int:
+        return super().resting(region, base, floor_of(base), now_us)
+
+
+@leader
+class floor_unacked(LeaderSide):
+    def configure(self, now_us: int, version: int, bases: Any) -> list[Record]:
+        records = super().configure(now_us, version, bases)
+        if records and version > 1:
+            self._ledger.booked[floor_name("shop")] = dict(bases.get(floor_name("shop"), {}))
+        return records
+
+
+@leader
+class snap_without_floors(LeaderSide):
+    def _on_snapshot(self, part: Snapshot, offset: int) -> None:
+        super()._on_snapshot(replace(part, booked={"shop": part.booked["shop"]} if part.booked else {}), offset)
+
+
+@region
+class floor_raised_early(RegionSide):
+    def _base_until_done(self, domain: str) -> int:
+        until = super()._base_until_done(domain)
+        return until if domain_of_floor(domain) is None else self._next_bases.get(domain, 0)
+
+
+@enforcement
+class floor_unused(Enforcement):
+    def know_base(self, now_us: int, domain: str, version: int, base: int, floor: int = 0) -> None:
+        super().know_base(now_us, domain, version, base)
+
+
+@enforcement
+class floor_order(Enforcement):
+    """A floor counts as it was told last, whatever its version."""
+
+    def know_base(self, now_us: int, domain: str, version: int, base: int, floor: int = 0) -> None:
+        super().know_base(now_us, domain, version, base, floor)
+        known = self._current().bases.get(domain)
+        if known is not None:
+            known.floor.turn(floor, now_us)
+
+
 @leader
 class ack_old_ver(LeaderSide):
     """Takes the acknowledgement of any version for one of that version's bases."""
@@ -541,8 +596,8 @@ class no_consent(Enforcement):
 class base_order(Enforcement):
     """A base counts as it was told last, whatever its version."""
 
-    def know_base(self, now_us: int, domain: str, version: int, base: int) -> None:
-        super().know_base(now_us, domain, version, base)
+    def know_base(self, now_us: int, domain: str, version: int, base: int, floor: int = 0) -> None:
+        super().know_base(now_us, domain, version, base, floor)
         known = self._current().bases.get(domain)
         if known is not None:
             known.version = version

@@ -13,9 +13,12 @@ from global_sync.protocol.ledger import domain_of
 from global_sync.simulation.clock import Clock
 from regional_limiter.model.decision import ShareKind
 from regional_limiter.model.enforcement import Enforcement, Write, WriteReply
-from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, domain_of_floor, floor_name, floor_of
 
 MILLION = 1_000_000
+Own = tuple[int, int]
+"""A region's base and named floor."""
+NOTHING: Own = (0, 0)
 
 
 def ticks(patience: int = 1400, lease_life: int = 0) -> ProtocolTimes:
@@ -39,6 +42,9 @@ class Node:
     version: int = 0
     bases: Mapping[str, int] = field(default_factory=dict)
 
+    def own(self, domain: str) -> Own:
+        return self.bases.get(domain, 0), self.bases.get(floor_name(domain), 0)
+
 
 class Copy:
     """One Redis copy: the enforcement point, and beside it an independent record of the bases known there."""
@@ -52,7 +58,7 @@ class Copy:
         self._gap = 10**12 if getattr(enforcement, "gap_ignored", False) else times.gap_us
         self._enforcement = enforcement(times)
         self._last: int | None = None
-        self._known: dict[str, tuple[int, int]] = {}
+        self._known: dict[str, tuple[int, Own]] = {}
         self._vector: tuple[int, Mapping[str, int]] = (0, {})
         self._remembered: dict[str, tuple[int, int, int]] = {}
         self.changes = 0
@@ -69,9 +75,9 @@ class Copy:
         self._last = now
 
     def _learn(self, version: int, bases: Mapping[str, int]) -> None:
-        for domain, base in bases.items():
-            if version > self._known.get(domain, (-1, 0))[0]:
-                self._known[domain] = (version, base)
+        for domain, own in _owned(bases):
+            if version > self._known.get(domain, (-1, NOTHING))[0]:
+                self._known[domain] = (version, own)
                 self._remembered = {}
                 self.changes += 1
 
@@ -84,8 +90,8 @@ class Copy:
         if node is None:
             return
         self._learn(node.version, node.bases)
-        for domain, base in node.bases.items():
-            self._enforcement.know_base(now, domain, node.version, base)
+        for domain, own in _owned(node.bases):
+            self._enforcement.know_base(now, domain, node.version, *own)
         if self._vector[0] > node.version:
             node.version, node.bases = self._vector
 
@@ -113,8 +119,7 @@ class Copy:
         for key in variable.leases:
             domain = domain_of(key)
             share = enforcement.share(now, key, domain)
-            base = variable.bases[domain].series.now if domain in variable.bases else 0
-            if share.kind is not ShareKind.LEASE or share.share <= floor_of(base):
+            if share.kind is not ShareKind.LEASE or share.share <= share.floor:
                 continue
             if enforcement.may_be_leased(now, key):
                 enforcement.note_lease(key, domain, share.share)
@@ -143,7 +148,7 @@ class Copy:
         """``share`` of several keys; what cannot have changed since it was last asked for is remembered."""
         now = self.clock.read(true)
         if self._stale(now):
-            return [max((floor_of(node.bases.get(domain_of(key), 0)) for node in nodes), default=0) for key in keys]
+            return [max((floor_of(*node.own(domain_of(key))) for node in nodes), default=0) for key in keys]
         versions = sum(node.version for node in nodes)
         return [self._share(now, key, nodes, versions) for key in keys]
 
@@ -151,11 +156,18 @@ class Copy:
         begin, end, share = self._remembered.get(key, (0, 0, 0))
         if begin == versions and now < end:
             return share
-        share = max(self._enforcement.peek_share(now, key, base) for base in self._bases(domain_of(key), nodes))
+        share = max(self._enforcement.peek_share(now, key, *own) for own in self._bases(domain_of(key), nodes))
         variable = self._enforcement._variable
         ends = (variable.until, variable.consent) if variable else ()
         self._remembered[key] = (versions, min((end for end in ends if end > now), default=now + MILLION), share)
         return share
+
+    def ask(self, true: int, key: str) -> int:
+        """The share that a call goes by which brings no bases of its own."""
+        now = self.clock.read(true)
+        self._enter(now)
+        self._enforcement.enter(now)
+        return self._enforcement.share(now, key, domain_of(key)).share
 
     def share_later(self, true: int, after: int, key: str, nodes: list[Node]) -> int:
         """The same ``after`` from now, if nodes go on calling and nothing else happens."""
@@ -164,10 +176,11 @@ class Copy:
         variable = self._enforcement._variable
         if self._stale(now) or variable is None:
             born_again = then > now + self._enforcement._consent_us + 2
-            return max((b if born_again else floor_of(b) for b in self._bases(domain, nodes, lost=True)), default=0)
+            owned = self._bases(domain, nodes, lost=True)
+            return max((own[0] if born_again else floor_of(*own) for own in owned), default=0)
         kept, variable.last = variable.last, then
         try:
-            return max(self._enforcement.peek_share(then, key, base) for base in self._bases(domain, nodes))
+            return max(self._enforcement.peek_share(then, key, *own) for own in self._bases(domain, nodes))
         finally:
             variable.last = kept
 
@@ -183,10 +196,19 @@ class Copy:
         """The raw variable, for schedules that look inside."""
         return self._enforcement._variable
 
-    def _bases(self, domain: str, nodes: list[Node], lost: bool = False) -> set[int]:
-        version, base = (-1, 0) if lost else self._known.get(domain, (-1, 0))
-        newer = {node.bases.get(domain, 0) for node in nodes if node.version > version}
-        return newer | (set() if lost else {base})
+    def _bases(self, domain: str, nodes: list[Node], lost: bool = False) -> set[Own]:
+        version, own = (-1, NOTHING) if lost else self._known.get(domain, (-1, NOTHING))
+        newer = {node.own(domain) for node in nodes if node.version > version}
+        return newer | (set() if lost else {own})
+
+
+def _owned(bases: Mapping[str, int]) -> list[tuple[str, Own]]:
+    """Each domain with its base and floor."""
+    return [
+        (name, (base, bases.get(floor_name(name), 0)))
+        for name, base in bases.items()
+        if domain_of_floor(name) is None
+    ]
 
 
 @dataclass

@@ -81,6 +81,26 @@ def test_a_leader_that_dies_is_followed_by_another_and_loans_live_on() -> None:
     assert world.problems() == []
 
 
+def test_a_floor_that_a_set_names_is_kept_from_others_also_while_it_grows() -> None:
+    world = settled()
+    for region in ("eu-west", "ap-south"):
+        world.offer(region, traces.steady(500))
+    world.run(4 * SECOND)
+    assert world.shares(key_of(world))["us-east"] < 3 * floor_of(BASES["us-east"])
+    world.put_rules({**RULES, "floor": "50%"})
+    world.run(6 * SECOND)
+    floors = {name: base // 2 for name, base in BASES.items()}
+    assert world.shares(key_of(world))["us-east"] >= floors["us-east"]
+    world.cut("ap-south")
+    world.run(TIMES.session_us + 2 * SECOND)
+    assert world.shares(key_of(world))["ap-south"] == floors["ap-south"]
+    world.heal("ap-south")
+    world.put_rules(RULES)
+    world.run(12 * SECOND)
+    assert world.shares(key_of(world))["us-east"] < 3 * floor_of(BASES["us-east"])
+    assert world.problems() == []
+
+
 @pytest.mark.parametrize("other", [1, 2])
 def test_the_same_seed_gives_the_same_world(other: int) -> None:
     runs = []

@@ -17,7 +17,7 @@ from typing import Any
 
 from global_sync.protocol.messages import Beat, Config, Done, Gone, LeaseRecord, Mark, Record, Report, Welcome
 from regional_limiter.model.enforcement import BASE, Write, WriteReply
-from regional_limiter.model.share import SHARE_UNITS, bases_by_weight
+from regional_limiter.model.share import SHARE_UNITS, bases_by_weight, floor_name, named_floors
 
 from .cast import Cast
 from .plant import Clock, Destroyed, Plant, make_plant, sums_of_shares, ticks
@@ -155,7 +155,14 @@ class World:
             if random.random() < 0.6 or not any(weights.values()):
                 weights = dict.fromkeys(names, 1)
             bases[domain] = bases_by_weight(weights)
+            if floors := named_floors(bases[domain], self.floor_per_mille(domain)):
+                bases[floor_name(domain)] = floors
         self.configs[self.newest_config] = bases
+
+    def floor_per_mille(self, domain: str) -> int:
+        """Of chance of its own, so that the rest of a seed's world is what it was before floors were named."""
+        random = Random(f"{self.seed} floor of {domain} {self.newest_config}")
+        return random.choice([20, 20, 20, 100, 300, 1000])
 
     def boot(self) -> None:
         """A quiet start: a leader, sessions open, bases raised."""

@@ -253,6 +253,32 @@ def test_the_newest_version_of_a_base_counts_and_of_equals_the_least(point: Cloc
         assert point.share(point.now_us, "k", "d").share == counts
 
 
+def test_a_named_floor_counts_as_its_base_does_and_is_never_below_the_usual_one_nor_above_the_base(
+    point: Clocked,
+) -> None:
+    """In its consent and without a session, the region has its floor."""
+    for version, floor, counts in (
+        (2, 0, FLOOR_SHARE),
+        (3, 900, 900),
+        (3, 800, 800),
+        (3, 2000, 800),
+        (2, 2500, 800),
+        (4, FLOOR_SHARE - 1, FLOOR_SHARE),
+        (5, 10_000, BASE_SHARE),
+    ):
+        point.know_base(point.now_us, "d", version, BASE_SHARE, floor)
+        told = point.share(point.now_us, "k", "d")
+        assert (told.share, told.kind, told.floor) == (counts, ShareKind.FLOOR, counts)
+
+
+def test_no_lease_is_below_the_named_floor(point: Clocked) -> None:
+    point.tell(leases={"k": 100, "j": 1000}, base_version=3, bases={"d": BASE_SHARE, "d#floor": 900})
+    point.know_base(point.now_us, "d", 3, BASE_SHARE, 900)
+    assert [point.share(point.now_us, key, "d").share for key in "kj"] == [900, 1000]
+    assert point.known_bases() == (3, {"d": BASE_SHARE, "d#floor": 900})
+    assert point.peek_base(point.now_us, "d") == (3, BASE_SHARE, 900)
+
+
 def test_bases_of_a_deposed_process_come_too_late(point: Clocked) -> None:
     point.tell(base_version=4, bases={"d": 1000, "e": 7})
     point.tell(session=2, base_version=2, bases={"d": 9000})
@@ -277,6 +303,16 @@ def test_history_joins_what_the_lease_and_the_base_did(point: Clocked) -> None:
     point.wait(10)
     point.know_base(point.now_us, "d", 4, 5000)
     assert history(point.says()) == (9000, 30, 9000, 20)
+
+
+def test_history_knows_what_a_floor_was(point: Clocked) -> None:
+    point.know_base(point.now_us, "d", 2, BASE_SHARE, 900)
+    point.wait(10)
+    point.know_base(point.now_us, "d", 3, BASE_SHARE, 1200)
+    assert history(point.share(point.now_us, "k", "d")) == (1200, 10, 900, 0)
+    point.wait(10)
+    point.know_base(point.now_us, "d", 4, BASE_SHARE, 1200)
+    assert history(point.share(point.now_us, "k", "d")) == (1200, 10, 900, 0)
 
 
 def test_the_same_lease_again_is_no_change(point: Clocked) -> None:

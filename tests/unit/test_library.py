@@ -56,7 +56,7 @@ def test_no_function_may_run_on_a_replica() -> None:
 def test_a_check_travels_as_keys_and_decimal_strings() -> None:
     keys, arguments = wire.encode_check([CALL])
     assert keys == ["rl:{t}:d/r:ü".encode()]
-    assert arguments == [b"1", b"3", b"1 20 1,100 0 0 1 10000 0 10000 0 d"]
+    assert arguments == [b"1", b"3", b"1 20 1,100 0 0 1 10000 0 10000 0 0 d"]
     keys, _ = wire.encode_check([CALL], "r1")
     assert len(keys) == 3
     assert all(key.startswith(b"rl:{t}:") for key in keys)

@@ -171,6 +171,20 @@ def test_the_version_of_the_bases_changes_only_with_the_regions(desk: Desk) -> N
     assert set(bases) == {"default", "second"}
 
 
+def test_floors_that_a_set_names_are_part_of_the_configuration(desk: Desk) -> None:
+    named = {**document("a"), "floor": "10%"}
+    desk.put_set(1, named)
+    bases = {"us-east": 5000, "eu-west": 2500, "ap-south": 2500}
+    floors = {"us-east": 500, "eu-west": 250, "ap-south": 250}
+    assert desk.book.configuration() == (2, {"default": bases, "default#floor": floors})
+    assert Rulebook.restore(folded(encode_state(desk.book, "default", epoch=1))).configuration()[1] == {
+        "default": bases,
+        "default#floor": floors,
+    }
+    desk.put_set(2, {**named, "floor": "2%"})
+    assert desk.book.configuration() == (3, {"default": bases})
+
+
 def test_without_rules_there_is_no_configuration() -> None:
     assert Rulebook().configuration() == (0, {})
 

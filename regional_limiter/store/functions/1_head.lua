@@ -5,7 +5,7 @@
 --
 -- The wire.  Every function's name ends in _@VERSION@.  All numbers are decimal strings in, integers out.
 -- LIMIT is one string:
---   "kind capacity numbers charge_denied sharing regions largest_share base_version base extra domain"
+--   "kind capacity numbers charge_denied sharing regions largest_share base_version base floor extra domain"
 --   kind and its numbers, joined by commas: 1 token bucket (tokens, period_ms), 2 fixed window (window_ms; of a
 --   calendar: four edges in ms), 3 GCRA (as 1), 4 leaky bucket (as 1, queue), 5 sliding window by two counts and 6 by
 --   a log (window_ms), 7 concurrency (lease_ms); charge_denied 0 no, 1 yes, 2 yes, and what was charged so is answered
@@ -38,7 +38,7 @@
 --                                                                  session left in us, consent left in us
 -- touch          no keys   args node, beat blob                 -> time_us, rules_version, base_version,
 --                                                                  nodes younger than 5 s, consent_left_us,
---                                                                  m, (domain, base) x m
+--                                                                  m, (domain, base) x m, floors among them
 -- offer          no keys   args (bucket key, cost) x n          -> keys held
 -- collect        no keys   args -                               -> rules_version, m, (key, cost) x m, (blob, age_us)..
 -- write          no keys   args nonce, instance, session, version, until_us, extend, all_known, base_version,

@@ -30,7 +30,12 @@ end
 
 -- ---------------------------------------------------------------- the share in force (E2) and its history (E4)
 
-local function floor_of(base) return floor(base * @FLOOR_PER_MILLE@ / 1000) end
+-- named: the floor that a set names, which counts where it is larger, and never beyond the base
+local function floor_of(base, named)
+  local usual = floor(base * @FLOOR_PER_MILLE@ / 1000)
+  if named <= usual then return usual end
+  return min(named, base)
+end
 
 local function in_force(s, t)
   local v, at, was, was_at = s.v, s.at, s.was, s.was_at
@@ -46,9 +51,9 @@ local function in_force(s, t)
   return v, at, was, was_at
 end
 
-local function resolve(value, base)
+local function resolve(value, base, named)
   if value == BASE then return base end
-  local least = floor_of(base)
+  local least = floor_of(base, named)
   if value == FLOOR or value < least then return least end
   return value
 end
@@ -64,43 +69,45 @@ local function turn_base(known, base, t)
   end
 end
 
-local function know_base(t, domain, version, base)
+-- named: the floor as the set names it, 0 if it does not
+local function know_base(t, domain, version, base, named)
   local known = var.bases[domain]
   if not known then
     if var.domains_held >= DOMAINS_MOST then return end
     var.domains_held = var.domains_held + 1
     var.bases[domain] =
-      {version = version, series = new_series(base, t), held = {{at = t, base = base}}}
+      {version = version, series = new_series(base, t), held = {{at = t, base = base}}, floor = new_series(named, t)}
   elseif version > known.version then
     known.version = version
     turn_base(known, base, t)
-  elseif version == known.version and base < known.series.v then
-    turn_base(known, base, t)
+    turn(known.floor, named, t)
+  elseif version == known.version then
+    if base < known.series.v then turn_base(known, base, t) end
+    if named < known.floor.v then turn(known.floor, named, t) end
   end
 end
 
--- share, kind, since, share before, its since (in us)
+-- share, kind, since, share before, its since (in us), and what is not below the floor
 local function share_of(t, key, domain)
   local lease = var.leases[key]
   local v, at, was, was_at = in_force(lease and lease.series or var.default, t)
   local known = var.bases[domain]
   local b, b_at, b_was, b_was_at = 0, var.born, 0, var.born
+  local f, f_at, f_was, f_was_at = 0, var.born, 0, var.born
   if known then
-    local s = known.series
+    local s, n = known.series, known.floor
     b, b_at, b_was, b_was_at = s.v, s.at, s.was, s.was_at
+    f, f_at, f_was, f_was_at = n.v, n.at, n.was, n.was_at
   end
-  local since, value_before, base_before, before_since
-  if at > b_at then
-    since, value_before, base_before, before_since = at, was, b, max(was_at, b_at)
-  elseif at == b_at then
-    since, value_before, base_before, before_since = at, was, b_was, max(was_at, b_was_at)
-  else
-    since, value_before, base_before, before_since = b_at, v, b_was, max(at, b_was_at)
-  end
-  if before_since > since then before_since = since end
+  -- What each was just before the last change of any, and since when
+  local since = max(at, b_at, f_at)
+  if at < since then was, was_at = v, at end
+  if b_at < since then b_was, b_was_at = b, b_at end
+  if f_at < since then f_was, f_was_at = f, f_at end
   local kind = 1
   if v == BASE then kind = 2 elseif v == FLOOR then kind = 3 end
-  return resolve(v, b), kind, since, resolve(value_before, base_before), before_since
+  local before_since = min(since, max(was_at, b_was_at, f_was_at))
+  return resolve(v, b, f), kind, since, resolve(was, b_was, f_was), before_since, floor_of(b, f)
 end
 
 -- ---------------------------------------------------------------- which keys nodes have leased tokens of

@@ -26,13 +26,14 @@ end
 local function limit_of(text)
   local p = limits[text]
   if p then return p end
-  local kind, capacity, numbers, charge_denied, sharing, regions, largest, base_version, base, extra, domain =
-    text:match('^(%d+) (%d+) (%S+) (%d) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  local kind, capacity, numbers, charge_denied, sharing, regions, largest, base_version, base, floor_named, extra, domain =
+    text:match('^(%d+) (%d+) (%S+) (%d) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
   if not kind or not kinds[kind] then error('APPORTION a limit that cannot be read: ' .. text) end
   p = {
     kind = kinds[kind], capacity = tonumber(capacity),
     charge_denied = charge_denied ~= '0', was_allowed = charge_denied == '2', whole = sharing == '0', adaptive = sharing == '2',
-    regions = tonumber(regions), base_version = tonumber(base_version), base = tonumber(base), domain = domain,
+    regions = tonumber(regions), base_version = tonumber(base_version), base = tonumber(base), floor = tonumber(floor_named),
+    domain = domain,
   }
   if p.adaptive and not p.kind.adaptive then error('APPORTION a kind that cannot be adaptive: ' .. text) end
   p.largest = p.adaptive and region_capacity(p.capacity, tonumber(largest), p.regions) or p.capacity

@@ -4,11 +4,11 @@ local seen = {} -- one table a place, used again by every call
 
 local function share_for(s, p, key, t)
   if p.adaptive then
-    know_base(t, p.domain, p.base_version, p.base)
+    know_base(t, p.domain, p.base_version, p.base, p.floor)
     if p.kind.share then
       p.kind.share(s, p, key, t)
     else
-      s.share, s.kind, s.since, s.before, s.before_since = share_of(t, key, p.domain)
+      s.share, s.kind, s.since, s.before, s.before_since, s.floor = share_of(t, key, p.domain)
     end
     s.session_left, s.consent_left = max(0, var.ends - t), max(0, var.consent - t)
   else

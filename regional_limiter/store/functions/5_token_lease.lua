@@ -20,7 +20,7 @@ local function lease(keys, args)
   end
   local tokens, edge, ends = 0, 0, 0
   local leased_from = p.whole
-  if p.adaptive and may_be_leased(t, key) then leased_from = s.kind == 1 and s.share > floor_of(p.base) end
+  if p.adaptive and may_be_leased(t, key) then leased_from = s.kind == 1 and s.share > s.floor end
   if leased_from and not p.charge_denied and p.capacity >= @LEASE_CAPACITY_LEAST@
       and region_capacity(p.capacity, s.share, p.regions) >= @LEASE_CAPACITY_LEAST@ then
     tokens = min(tonumber(args[2]), floor(floor(level / unit) / @LEASE_LEVEL_PART@))

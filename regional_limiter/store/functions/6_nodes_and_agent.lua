@@ -135,14 +135,19 @@ local function apply(w, t)
   for i = 1, #touched do turn(touched[i].series, says(touched[i].value, t), t) end
 end
 
+-- The floors that sets name stand among the bases, under DOMAIN#floor
 local function learn_bases(args, from, base_version, t)
   if base_version < var.base_version then return end
   if base_version > var.base_version then var.base_version, var.vector = base_version, {} end
+  local told = {}
   for i = from, #args - 1, 2 do
-    local domain, base = args[i], tonumber(args[i + 1])
-    know_base(t, domain, base_version, base)
-    local known = var.vector[domain]
-    if not known or base < known then var.vector[domain] = base end
+    local name, number = args[i], tonumber(args[i + 1])
+    told[name] = number
+    local known = var.vector[name]
+    if not known or number < known then var.vector[name] = number end
+  end
+  for name, base in pairs(told) do
+    if not name:find('#', 1, true) then know_base(t, name, base_version, base, told[name .. '#floor'] or 0) end
   end
 end
 

@@ -116,7 +116,8 @@ class UsageGrowth:
         for key, entry in usage["keys"].items():
             domain, rule_id = rule_of(key)
             rule = f"{domain}/{rule_id}"
-            share = _share(entry["share"], int(usage["bases"].get(domain, 0)), phase)
+            base, named = int(usage["bases"].get(domain, 0)), int((usage.get("floors") or {}).get(domain, 0))
+            share = _share(entry["share"], base, floor_of(base, named), phase)
             # An agent's totals of a key begin with what its nodes had: of a new one, only what comes after is
             # growth.
             grown = self._grow(source, key, entry["totals"], now_ms, was_before=True)
@@ -165,11 +166,11 @@ def _phase(usage: Mapping[str, Any]) -> str:
     return "floor" if any((point.get("consent_left_ms") or 0) > 0 for point in points) else "base"
 
 
-def _share(told: int | None, base: int, phase: str) -> tuple[int, int, int, int]:
+def _share(told: int | None, base: int, floor: int, phase: str) -> tuple[int, int, int, int]:
     """One key: 1, its base, what is lent of it, what is borrowed."""
     units = base if phase == "base" or told is None or told == AT_BASE else int(told)
     if phase == "floor":
-        units = floor_of(base)
+        units = floor
     return 1, base, max(0, base - units), max(0, units - base)
 
 

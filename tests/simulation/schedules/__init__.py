@@ -21,4 +21,4 @@ def schedule(number: int) -> Callable[[Schedule], Schedule]:
     return register
 
 
-from . import bases, consent, escrow, ledger, redis, sessions, several, system, token_leases  # noqa: E402, F401  (they register themselves)
+from . import bases, consent, escrow, floors, ledger, redis, sessions, several, system, token_leases  # noqa: E402, F401  (they register themselves)

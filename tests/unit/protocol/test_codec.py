@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -189,3 +190,16 @@ def test_who_knows_nothing_of_windows_meets_them_by_themselves_and_takes_no_snap
     batches = encode_batches([Done(1, 1), grant, grant, Done(1, 2)])
     assert [len(decode_records(batch)) for batch in batches] == [1, 2, 1]
     assert json.loads(encode_records([part]))["records"][0][0] not in ("snapshot", "window")
+
+
+def test_who_takes_every_floor_for_the_usual_one_neither_leads_nor_obeys_where_a_set_names_larger_ones() -> None:
+    bases, floors = {"d": {"r": 5000, "s": 5000}}, {"d#floor": {"r": 500, "s": 500}}
+    plain, named = Config(1, 2, bases), Config(1, 3, bases | floors)
+    batches = encode_batches([plain, named, Done(1, 3)])
+    assert [len(decode_records(batch)) for batch in batches] == [1, 1, 1]
+    head = Snapshot(1, 1, 0, 1, (), {}, {}, 3, bases, 2, bases | floors, {})
+    tags = [json.loads(encode_records([one]))["records"][0][0] for one in (plain, named, head)]
+    assert tags == ["config", "config with floors", "snapshot with floors"]
+    assert decode_records(encode_records([named, head])) == [named, head]
+    fallen = {"d#floor": {"r": 0, "s": 0}}
+    assert json.loads(encode_records([replace(head, booked=bases | fallen)]))["records"][0][0] == "snapshot"
