@@ -33,8 +33,8 @@ from tests.contract.redis_server import RedisServer
 States = Mapping[str, tuple[bytes, int]]
 """key -> (state, when it expires in ms)."""
 
-Share = tuple[int, int, int, int, int]
-"""Share, its kind, since when, the share before, since when."""
+Share = tuple[int, int, int, int, int, int]
+"""Share, its kind, since when, the share before, since when, what is not below the floor."""
 
 
 _SWEEP = """#!lua name=test_sweep
@@ -142,7 +142,8 @@ class PythonPoint(MemoryPoint):
     def share(self, now_us: int, key: str, domain: str) -> Share:
         self.enforcement.enter(now_us)
         share = self.enforcement.share(now_us, key, domain)
-        return share.share, int(share.kind), share.since_us, share.share_before, share.before_since_us
+        history = share.since_us, share.share_before, share.before_since_us
+        return share.share, int(share.kind), *history, share.floor
 
 
 class RedisPoint:
@@ -208,10 +209,9 @@ class RedisPoint:
         return {key: state for key, state in self._sweep(now_us).items() if "#" not in key}
 
     def share(self, now_us: int, key: str, domain: str) -> Share:
-        share, kind, since_us, before, before_since_us = self._numbers(
-            "share", ([], [key.encode(), domain.encode()]), now_us
-        )
-        return share, kind, since_us, before, before_since_us
+        told = self._numbers("share", ([], [key.encode(), domain.encode()]), now_us)
+        share, kind, since_us, before, before_since_us, floor = told
+        return share, kind, since_us, before, before_since_us, floor
 
     def _sweep(self, now_us: int) -> dict[str, tuple[bytes, int]]:
         """Delete what is due; what is left, and when it is due."""

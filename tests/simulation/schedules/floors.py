@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..cast import Cast
-from ..hand import D, D_C, EVEN, GAP, K0, Hand
+from ..hand import D_C, EVEN, GAP, K0, D, Hand
 from . import schedule
 
 LARGE = (1700, 1650, 1650)
