@@ -15,7 +15,7 @@ from regional_limiter.debt_payments import DebtPayments
 from regional_limiter.fallback import Fallback, Unanswered
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.errors import OtherRequest, StoreUnavailable
-from regional_limiter.model.rule import Mode
+from regional_limiter.model.rule import Mode, OnStoreFailure
 from regional_limiter.node_counts import NodeCounts
 from regional_limiter.plan import Plan, Step
 from regional_limiter.refunds import Refunds
@@ -143,6 +143,10 @@ class Completing:
 
 
 def _unanswered(step: Step, call: BucketCall, request: str | None, error: StoreUnavailable) -> Unanswered:
+    if step.elsewhere is not None:
+        # What nobody reaches is nobody's to count: no part of it is here.
+        mode = OnStoreFailure.OPEN if step.elsewhere.allows_unreachable else OnStoreFailure.CLOSED
+        return Unanswered(call, mode, False, error.server, error.silent_since_us, "", error.may_have_run)
     return Unanswered(
         call,
         step.rule.on_store_failure,

@@ -27,11 +27,12 @@ from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback
 from regional_limiter.giving_back import GivingBack
 from regional_limiter.heartbeat import Heartbeat
+from regional_limiter.home_calls import HomeCalls, HomeStore, NoHomes
 from regional_limiter.inspecting import Explained, ExplainedStep, Inspecting, Inspection
 from regional_limiter.lending import Brought, Lent
 from regional_limiter.lending_calls import LendingCalls
 from regional_limiter.limiter_status import LimiterStatus, ShardStatus
-from regional_limiter.model.decision import Answer, Check
+from regional_limiter.model.decision import Answer, Check, Verdict
 from regional_limiter.model.rule import RuleSet
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.node_counts import NodeCounts
@@ -84,7 +85,8 @@ class Limiter:
 
     ``secret``: the deployment's key secret.  ``state_dir``: where the node keeps its rules and bases (in a
     directory of its own).  ``deadline_s``: the most that a check waits for a store that keeps no deadline of its
-    own (see SubmittingStore).
+    own (see SubmittingStore).  ``homes``: asks other regions for what is there, within ``home_deadline_s``; None:
+    nobody does, and such checks find their home unreachable.
     """
 
     def __init__(
@@ -98,6 +100,8 @@ class Limiter:
         node: str,
         address: str = "",
         deadline_s: float = 0.015,
+        homes: HomeStore | None = None,
+        home_deadline_s: float = 1.0,
     ) -> None:
         self._store = store
         self._node = node
@@ -110,7 +114,8 @@ class Limiter:
         lookup = store if isinstance(store, SubjectLookup) else None
         self._subjects = SubjectLookups(lookup, SUBJECT_WAIT * deadline_s)
         submitting = store if isinstance(store, SubmittingStore) else InTasks(store, deadline_s)
-        self._calls = calls = SplitCalls(store, submitting, deadline_s)
+        there = HomeCalls(store, homes or NoHomes(), home_deadline_s)
+        self._calls = calls = SplitCalls(store, submitting, deadline_s, homes=there)
         self._rules = NodeRules(region, store, self.directory_of(state_dir, node), self._rules_changed)
         self._planner = planner = Planner(secret)
         # A little more often than asked for, so that a late turn is still in time.
@@ -130,7 +135,7 @@ class Limiter:
         completing = Completing(fallback, counts, refunds, self._payments, self._heart.nodes_most)
         self._deciding = Deciding(planner, calls, leases, denials, shadows, counts, completing)
         self._giving_back = GivingBack(planner, calls, fallback, denials, refunds)
-        self._slots = Slots(planner, store, fallback)
+        self._slots = Slots(planner, calls, fallback)
         self._lending = LendingCalls(planner, store, counts, deadline_s, self._hear_of_share)
         self._inspecting = Inspecting(planner, calls, leases, self.peek)
 
@@ -382,6 +387,36 @@ class Limiter:
         """A check of cost 0: changes nothing."""
         check = await self._known(check)
         return await settled(partial(self._deciding.ask, self._deciding.asking(check, 0, None), None))
+
+    # ---- for nodes of other regions
+
+    async def check_here(self, calls: Sequence[BucketCall], request_id: str | None) -> list[Verdict]:
+        """Decide a check of another region, whose buckets are here.  It is counted there.
+
+        Raises OtherRequest and StoreUnavailable.
+        """
+        prepared = self._calls.prepare(calls, request_id)
+        told: list[Verdict] = await settled(partial(self._calls.submit, prepared))
+        return told
+
+    async def refund_here(self, calls: Sequence[BucketCall], request_id: str | None, turn: int | None) -> None:
+        """Raises StoreUnavailable."""
+        for call in calls:
+            self._denials.forget(call.key)
+        await self._calls.refund(calls, request_id, turn)
+
+    async def renew_here(self, calls: Sequence[BucketCall]) -> list[bool]:
+        """Raises StoreUnavailable."""
+        return await self._calls.renew(calls)
+
+    async def release_here(self, calls: Sequence[BucketCall], request_id: str) -> list[bool]:
+        """Raises StoreUnavailable."""
+        return await self._calls.release(calls, request_id)
+
+    async def drop_here(self, call: BucketCall) -> None:
+        """Raises StoreUnavailable."""
+        self._denials.forget(call.key)
+        await self._calls.drop(call)
 
     # ---- beside checks
 

@@ -27,6 +27,7 @@ from regional_limiter.model.decision import (
     Verdict,
 )
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
+from regional_limiter.model.home import Elsewhere
 from regional_limiter.model.keys import bucket_key, tag_of
 from regional_limiter.model.rule import Distribution, MeasuredCost, Mode, Priority, Rule, RuleSet, Scope
 from regional_limiter.model.share import SHARE_UNITS, WINDOW_POOL, floor_name, left_over, window_static
@@ -77,6 +78,15 @@ class DomainRules:
         names.update(name for subject in self.rule_set.subjects for name in subject.where)
         object.__setattr__(self, "names", frozenset(names))
 
+    def elsewhere(self, rule: Rule, attributes: Mapping[str, str], key_hash: bytes) -> Elsewhere | None:
+        """In which other region the bucket of such a check is; None: here."""
+        homes = rule.homes
+        if homes is None or not self.region:
+            return None
+        home = homes.of(attributes, key_hash, self.rule_set.bases)
+        address = self.rule_set.addresses.get(home, "")
+        return None if home == self.region else Elsewhere(home, address, homes.allows_unreachable)
+
 
 class Step:
     """One rule that a check meets, as it is for its key, and the bucket that it meets it in.
@@ -89,6 +99,7 @@ class Step:
         "_call",
         "_domain",
         "_measured",
+        "elsewhere",
         "has_holders",
         "is_canary",
         "key",
@@ -107,8 +118,10 @@ class Step:
         measured: int | None = None,
         *,
         is_canary: bool = False,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self.rule = rule
+        self.elsewhere = elsewhere
         self.is_canary = is_canary
         self._measured = measured
         self._added = rule.cost if isinstance(rule.cost, int) else 0
@@ -153,6 +166,7 @@ class Step:
                 lease_ms=rule.lease_ms,
                 holder=holder,
                 split=rule.split,
+                elsewhere=self.elsewhere,
             )
         return call
 
@@ -162,7 +176,15 @@ class Step:
         if isinstance(cost, int):
             return self
         measured = measured_cost(self.rule, cost, attributes)
-        return Step(self.rule, self._domain, self.key, self.key_hash, measured, is_canary=self.is_canary)
+        return Step(
+            self.rule,
+            self._domain,
+            self.key,
+            self.key_hash,
+            measured,
+            is_canary=self.is_canary,
+            elsewhere=self.elsewhere,
+        )
 
     def cost_of(self, cost: int) -> int:
         """What the rule charges for a check of ``cost``; 0 peeks at every rule.  Raises InvalidCheck."""
@@ -195,7 +217,7 @@ class Step:
 
 
 def _sharing(rule: Rule) -> Sharing:
-    if rule.scope is Scope.REGION:
+    if rule.scope is Scope.REGION or rule.distribution is Distribution.HOME:
         return Sharing.WHOLE
     return Sharing.ADAPTIVE if rule.distribution is Distribution.ADAPTIVE else Sharing.STATIC
 
@@ -318,7 +340,8 @@ class Plan:
         self.is_adaptive = any(step.sharing is Sharing.ADAPTIVE for step in steps)
         self.asking: Asking | None = None
         self.has_holders = any(step.has_holders for step in steps)
-        more = self.has_holders or self.has_variants or any(step.sharing is not Sharing.WHOLE for step in steps)
+        more = self.has_holders or self.has_variants
+        more = more or any(step.sharing is not Sharing.WHOLE or step.elsewhere is not None for step in steps)
         self.is_plain = bool(steps) and not (more or self.shadows or self.unlimited)
         self.may_be_asked_again = not (self.has_holders or any(step.rule.calendar for step in steps))
         self.may_be_shed = all(step.rule.priority is Priority.LOW for step in met)
@@ -390,12 +413,18 @@ def replaced_by(rules: Iterable[Rule]) -> set[str]:
 def _groups(steps: Sequence[Step]) -> list[list[int]]:
     """The places of the steps by call: a soft rule is asked alone, since its denial must not spare the others."""
     keys = [step.key for step in steps]
-    soft = [place for place, step in enumerate(steps) if step.rule.mode is Mode.SOFT]
-    if not soft or len(steps) == 1:
+    if len(steps) == 1:
         return engine.groups(keys)
-    hard = [place for place in range(len(steps)) if place not in soft]
-    together = engine.groups([keys[place] for place in hard])
-    return [[hard[at] for at in group] for group in together] + [[place] for place in soft]
+    soft = [[place] for place, step in enumerate(steps) if step.rule.mode is Mode.SOFT]
+    by_region: dict[str, list[int]] = {}
+    for place, step in enumerate(steps):
+        if step.rule.mode is not Mode.SOFT:
+            by_region.setdefault(step.elsewhere.region if step.elsewhere else "", []).append(place)
+    return [
+        [places[at] for at in group]
+        for places in by_region.values()
+        for group in engine.groups([keys[place] for place in places])
+    ] + soft
 
 
 class Planner:
@@ -495,10 +524,10 @@ class Planner:
     def _step(self, rule: Rule, domain: DomainRules, attributes: Mapping[str, str]) -> Step:
         key = bucket_key(rule, attributes, self._secret)
         key_hash = blake2b(key.encode(), digest_size=8, key=self._secret[:64]).digest()
-        canary = rule.canary
+        canary, elsewhere = rule.canary, domain.elsewhere(rule, attributes, key_hash)
         if canary is not None and canary.meets(key_hash):
-            return Step(canary.in_force, domain, key, key_hash, is_canary=True)
-        return Step(rule, domain, key, key_hash)
+            return Step(canary.in_force, domain, key, key_hash, is_canary=True, elsewhere=elsewhere)
+        return Step(rule, domain, key, key_hash, elsewhere=elsewhere)
 
     def _make(self, check: Check) -> Plan:
         domain = self._domains.get(check.domain)

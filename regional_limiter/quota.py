@@ -47,6 +47,8 @@ def quota_of(plan: Plan, nodes: int) -> Quota | NoQuota:
     why = ""
     if len(plan.steps) > 1:
         why = f"{len(plan.steps)} rules limit these requests; only one can be pushed to a gateway"
+    elif step.elsewhere is not None:
+        why = f"its bucket is in {step.elsewhere.region}: ask a node there"
     elif step.sharing is Sharing.ADAPTIVE:
         why = "its share may shrink before what a gateway was given ends: use scope region or distribution static"
     elif rule.algorithm not in _BUCKETS:

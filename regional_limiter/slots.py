@@ -8,23 +8,23 @@ from time import time_ns
 from regional_limiter.fallback import Fallback
 from regional_limiter.model.decision import Check
 from regional_limiter.plan import Planner
-from regional_limiter.store.base import CheckStore
+from regional_limiter.split_calls import SplitCalls
 from regional_limiter.submitting import all_of
 
 
 class Slots:
     """Those that the store holds, and those taken while it did not answer."""
 
-    def __init__(self, planner: Planner, store: CheckStore, fallback: Fallback) -> None:
+    def __init__(self, planner: Planner, calls: SplitCalls, fallback: Fallback) -> None:
         self._planner = planner
-        self._store = store
+        self._calls = calls
         self._fallback = fallback
 
     async def renew(self, check: Check) -> bool:
         """See :meth:`Limiter.renew`."""
         plan = self._planner.plan(check)
         groups = plan.with_holders(plan.calls(0, check.lease_id or ""))
-        held = await all_of(self._store.renew(group) for group in groups)
+        held = await all_of(self._calls.renew(group) for group in groups)
         return bool(held) and all(map(all, held))
 
     async def release(self, check: Check) -> bool:
@@ -38,7 +38,7 @@ class Slots:
             for call in group
         ]
         held = await all_of(
-            self._store.release([calls[place] for place in group], plan.request_id_of(group, holder) or "")
+            self._calls.release([calls[place] for place in group], plan.request_id_of(group, holder) or "")
             for group in plan.groups
             if any(plan.steps[place].has_holders for place in group)
         )

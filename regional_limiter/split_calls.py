@@ -1,4 +1,5 @@
-"""What concerns a split key is asked of its sub-buckets; everything else goes to the store as it is.  I/O.
+"""What concerns a split key is asked of its sub-buckets, and what is in another region is asked there; everything
+else goes to the store as it is.  I/O.
 
 A check asks one sub-bucket at a time, since each that allows has charged: first where most was seen left, and when
 it denies the next one, until none is left to ask or the time is over.  A request with an id goes the same way on
@@ -17,6 +18,7 @@ from time import monotonic_ns
 from typing import Any, TypeVar
 from zlib import crc32
 
+from regional_limiter.home_calls import HomeCalls, NoHomes, ThereCall
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.store.base import (
@@ -72,8 +74,10 @@ class SplitCalls:
         submitting: SubmittingStore,
         deadline_s: float,
         now_us: Callable[[], int] = lambda: monotonic_ns() // 1000,
+        homes: HomeCalls | None = None,
     ) -> None:
         self._store = store
+        self._homes = HomeCalls(store, NoHomes(), deadline_s) if homes is None else homes
         self._submitting = submitting
         self._plain = submitting.submit_plainly if isinstance(submitting, PlainStore) else None
         self._try_for_us = round(deadline_s * 500_000)
@@ -99,24 +103,30 @@ class SplitCalls:
 
     def prepare(self, calls: Sequence[BucketCall], request_id: str | None) -> Any:
         """``calls``: those of one group.  A split key is alone in its group, since its tag is its own."""
+        if calls[0].elsewhere is not None:
+            return self._homes.prepare(calls, request_id)
         if calls[0].split == 1:
             return self._submitting.prepare(calls, request_id)
         return _Split(self._buckets_of(calls[0]), calls[0], request_id, self._submitting)
 
     def is_crowded(self, prepared: Any) -> bool:
+        if type(prepared) is ThereCall:
+            return prepared.is_crowded()
         if type(prepared) is not _Split:
             return self._submitting.is_crowded(prepared)
         return all(self._submitting.is_crowded(prepared.at(place)) for place in range(prepared.call.split))
 
     def submit_plainly(self, prepared: Any, done: DecidedPlainly) -> None:
-        """See PlainStore."""
+        """See PlainStore.  Nothing that is asked in another region comes here: it is not plain."""
         if self._plain is not None and type(prepared) is not _Split:
             self._plain(prepared, done)
         else:
             self.submit(prepared, done)
 
     def submit(self, prepared: Any, done: Decided) -> None:
-        if type(prepared) is not _Split:
+        if type(prepared) is ThereCall:
+            prepared.submit(done)
+        elif type(prepared) is not _Split:
             self._submitting.submit(prepared, done)
         elif prepared.call.cost:
             _Try(prepared, self._submitting, self._now_us, self._try_for_us, done).go_on()
@@ -171,7 +181,7 @@ class SplitCalls:
     ) -> None:
         """See CheckStore.refund.  Of a split key without an id, where most is used, as it is seen just now."""
         if calls[0].split == 1:
-            await self._store.refund(calls, request_id, turn)
+            await self._homes.of(calls[0]).refund(calls, request_id, turn)
             return
         call = calls[0]
         parts = [sub_call(call, place) for place in range(call.split)]
@@ -183,10 +193,21 @@ class SplitCalls:
         back = [replace(part, cost=cost) for part, cost in zip(parts, costs, strict=True) if cost]
         await all_of(self._store.refund([part], request_id, turn) for part in back)
 
+    async def renew(self, calls: Sequence[BucketCall]) -> list[bool]:
+        """See CheckStore.renew.  Of a kind that is never split."""
+        return await self._homes.of(calls[0]).renew(calls)
+
+    async def release(self, calls: Sequence[BucketCall], request_id: str) -> list[bool]:
+        """See CheckStore.release."""
+        return await self._homes.of(calls[0]).release(calls, request_id)
+
     async def drop(self, call: BucketCall) -> None:
-        await all_of(map(self._store.drop, _parts(call)))
+        await all_of(map(self._homes.of(call).drop, _parts(call)))
 
     async def ttl_ms(self, call: BucketCall) -> int | None:
+        """See CheckStore.ttl_ms; also None of a bucket in another region."""
+        if call.elsewhere is not None:
+            return None
         told = await all_of(map(self._store.ttl_ms, _parts(call)))
         return max((ttl_ms for ttl_ms in told if ttl_ms is not None), default=None)
 

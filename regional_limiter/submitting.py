@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.errors import StoreUnavailable
-from regional_limiter.store.base import CROWDED_FROM, BucketCall, CheckStore, Decided
+from regional_limiter.store.base import CROWDED_FROM, BucketCall, Decided
 
 _T = TypeVar("_T")
 
@@ -43,13 +43,21 @@ async def all_of(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
     return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
 
 
+class Checks(Protocol):
+    """Whoever decides checks, by ``await``."""
+
+    async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
+        """See CheckStore.check."""
+        ...
+
+
 class InTasks:
     """A SubmittingStore over one that only answers by ``await``, within ``deadline_s``.
 
     ``tasks_most``: checks that wait at a time; what comes beyond is ``queue_full``.
     """
 
-    def __init__(self, store: CheckStore, deadline_s: float, tasks_most: int = 4096) -> None:
+    def __init__(self, store: Checks, deadline_s: float, tasks_most: int = 4096) -> None:
         self._store = store
         self._deadline_s = deadline_s
         self._tasks_most = tasks_most

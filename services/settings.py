@@ -351,6 +351,16 @@ class AuthorizeSettings(Section):
         return self
 
 
+class HomesSettings(Section):
+    """How a node asks other regions for buckets of ``distribution: home`` that are there.
+
+    ``deadline_ms``: the most that such a check waits.  ``tls``: how the others' addresses are known that are https.
+    """
+
+    deadline_ms: int = Field(default=1000, ge=1, le=10_000)
+    tls: ClientTls | None = None
+
+
 class CheckApiSettings(Listener):
     """The region's nodes: node N listens on ``ports[N-1]``.
 
@@ -373,6 +383,7 @@ class CheckApiSettings(Listener):
     store_deadline_ms: int = Field(default=8, ge=1, le=10_000)
     deadline_ms: int = Field(default=15, ge=1, le=10_000)
     authorize: AuthorizeSettings = Field(default_factory=AuthorizeSettings)
+    homes: HomesSettings = Field(default_factory=HomesSettings)
 
     @model_validator(mode="after")
     def _named_alone(self) -> Self:

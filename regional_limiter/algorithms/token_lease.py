@@ -51,6 +51,7 @@ def may_lease(call: BucketCall) -> bool:
         call.algorithm is Algorithm.TOKEN_BUCKET
         and call.sharing is not Sharing.STATIC
         and not call.charge_denied
+        and call.elsewhere is None
         and call.capacity // call.split >= CAPACITY_LEAST
     )
 

@@ -11,6 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network
 
+from regional_limiter.model.home import Homes
 from regional_limiter.model.share import FLOOR_PER_MILLE, SHARE_UNITS, floor_of, named_floors
 
 
@@ -30,10 +31,12 @@ class Scope(StrEnum):
 
 
 class Distribution(StrEnum):
-    """How a global limit is split: ``adaptive`` by the share protocol, ``static`` by the bases alone."""
+    """How a global limit is split: ``adaptive`` by the share protocol, ``static`` by the bases alone, ``home`` not
+    at all (each key has one bucket, in one region)."""
 
     ADAPTIVE = "adaptive"
     STATIC = "static"
+    HOME = "home"
 
 
 class OnStoreFailure(StrEnum):
@@ -138,7 +141,8 @@ class Rule:
     is set for token_bucket, gcra and leaky_bucket (its leak); ``window_ms`` for the windows, or ``calendar`` for
     fixed_window; ``lease_ms`` for concurrency; ``queue`` only for leaky_bucket.
 
-    ``split``: over how many sub-buckets a key is spread.
+    ``homes``: of a rule whose distribution is home, which region has which key.  ``split``: over how many
+    sub-buckets a key is spread.
 
     ``stop``: where this rule matches, later ones do not apply.  ``replaces``: the ids of rules that do not apply to
     a request that this one applies to.  ``unlimited``: it counts and never limits, and may have no numbers
@@ -161,6 +165,7 @@ class Rule:
     lease_ms: int | None = None
     scope: Scope = Scope.REGION
     distribution: Distribution = Distribution.ADAPTIVE
+    homes: Homes | None = None
     on_store_failure: OnStoreFailure = OnStoreFailure.LOCAL
     charge_denied: bool = False
     hash_key: bool = False
@@ -230,6 +235,7 @@ class RuleSet:
     """All rules of one domain, taken whole.
 
     ``bases``: base share per region (sums to 10,000).  ``floor_per_mille``: the part of each that is never lent.
+    ``addresses``: where the nodes of a region answer those of others.
     ``overrides``: by the id of the rule, then by the values of
     its key attributes, in their order and in the rule's normal forms.  ``source`` is the document as parsed, for
     export.
@@ -244,6 +250,7 @@ class RuleSet:
     overrides: Mapping[str, Mapping[tuple[str, ...], Override]] = field(default_factory=dict)
     stored_subjects: StoredSubjects | None = None
     floor_per_mille: int = FLOOR_PER_MILLE
+    addresses: Mapping[str, str] = field(default_factory=dict)
     source: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     @property

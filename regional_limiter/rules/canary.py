@@ -22,7 +22,7 @@ def with_canary(faults: Faults, place: str, rule: Rule, regions: int | None) -> 
     fields = read_mapping(faults, at, rule.source["canary"])
     if faults.count > before:
         return rule
-    check_fields(faults, at, fields, ("percent", "mode", *NUMBERS), ())
+    check_fields(faults, at, fields, ("percent", "mode", *NUMBERS))
     parts = _read_percent(faults, below(at, "percent"), fields.get("percent"))
     if "mode" not in fields and not given_numbers(fields):
         faults.add(at, f"says nothing new: give another mode, or one of {', '.join(NUMBERS)}")

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from regional_limiter.algorithms.concurrency import SLOTS_A_HOLDER
 from regional_limiter.algorithms.sliding_window_log import memory_bytes_most
+from regional_limiter.model.home import Homes
 from regional_limiter.model.rule import (
     CANARY_PARTS,
     Algorithm,
@@ -38,6 +39,8 @@ def largest_cost(rule: Rule, rule_set: RuleSet, region: str) -> int:
         return min(largest_part(rule.capacity, rule.split), most)
     if region not in rule_set.bases:
         return 0
+    if rule.homes is not None:
+        return most
     if rule.distribution is Distribution.ADAPTIVE:
         share = rule_set.largest_share(region)
         if rule.refill is None:
@@ -176,11 +179,29 @@ def _level(capacity: int, held: Rate) -> dict[str, object]:
 def _in_region(rule: Rule, rule_set: RuleSet, region: str) -> dict[str, object]:
     if rule.scope is Scope.REGION:
         return {"capacity": rule.capacity, "largest_cost": largest_cost(rule, rule_set, region)}
+    if rule.homes is not None:
+        return _at_home(rule, rule.homes, rule_set, region)
     base = rule_set.bases.get(region, 0)
     return {
         "base": base,
         "floor": rule_set.floor(region),
         "capacity": _at_base(rule, rule_set, region),
+        "largest_cost": largest_cost(rule, rule_set, region),
+    }
+
+
+def _at_home(rule: Rule, homes: Homes, rule_set: RuleSet, region: str) -> dict[str, object]:
+    """The region has the whole of some keys, and nothing of the others."""
+    whole = homes.region == region and not homes.regions
+    part = rule_set.bases.get(region, 0) / SHARE_UNITS if not homes.region else float(whole)
+    by_value = sorted(value for value, home in homes.regions.items() if home == region)
+    return {
+        "home_of": by_value
+        if homes.attribute and homes.region != region
+        else "others"
+        if homes.attribute
+        else part,
+        "capacity": rule.capacity,
         "largest_cost": largest_cost(rule, rule_set, region),
     }
 

@@ -14,8 +14,6 @@ from typing import TypeVar
 from regional_limiter.rules.faults import Faults, nearest, shown
 from regional_limiter.rules.grammar import ATTRIBUTE, ATTRIBUTE_EXPECTED, TEXT_BYTES_MOST
 
-NOT_BUILT = "known, but not built yet"
-
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
@@ -49,23 +47,19 @@ def read_list(faults: Faults, place: str, value: object, at_most: int) -> list[o
     return value
 
 
-def check_fields(
-    faults: Faults, place: str, mapping: dict[str, object], known: Sequence[str], not_built: Sequence[str]
-) -> None:
-    """Every field must be known and built; an unknown one is told its nearest known name."""
+def check_fields(faults: Faults, place: str, mapping: dict[str, object], known: Sequence[str]) -> None:
+    """Every field must be known; an unknown one is told its nearest known name."""
     for name in mapping:
         if name in known:
             continue
         if faults.full:
             faults.add(place, "unknown field")
-        elif name in not_built:
-            faults.add(below(place, name), f"{NOT_BUILT}: take it out")
         else:
-            faults.add(below(place, name), _unknown("field", name, known, not_built))
+            faults.add(below(place, name), _unknown("field", name, known))
 
 
-def _unknown(kind: str, word: str, known: Sequence[str], not_built: Sequence[str]) -> str:
-    close = nearest(word, (*known, *not_built))
+def _unknown(kind: str, word: str, known: Sequence[str]) -> str:
+    close = nearest(word, known)
     return f"unknown {kind}; " + (f"did you mean {close}?" if close else f"known: {', '.join(known)}")
 
 
@@ -120,28 +114,22 @@ def read_choice(
     value: object,
     choices: type[_Choice],
     default: _Choice,
-    not_built: Sequence[str] = (),
 ) -> _Choice:
     """One word of an enumeration."""
-    if isinstance(value, str) and value not in not_built:
+    if isinstance(value, str):
         try:
             return choices(value)
         except ValueError:
             pass
-    built = [choice.value for choice in choices if choice.value not in not_built]
-    read_word(faults, place, value, built, not_built)
+    read_word(faults, place, value, [choice.value for choice in choices])
     return default
 
 
-def read_word(
-    faults: Faults, place: str, value: object, words: Sequence[str], not_built: Sequence[str] = ()
-) -> None:
+def read_word(faults: Faults, place: str, value: object, words: Sequence[str]) -> None:
     if not isinstance(value, str):
         faults.add(place, f"must be one of {', '.join(words)}, not {shown(value)}")
-    elif value in not_built:
-        faults.add(place, f"{value} is {NOT_BUILT}; built: {', '.join(words)}")
     elif value not in words:
-        faults.add(place, _unknown("word", value, words, not_built))
+        faults.add(place, _unknown("word", value, words))
 
 
 def read_attributes(faults: Faults, place: str, value: object) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """The words of a rule set, and its bounds.
 
-A field is built, or known but not built yet, or unknown.  The last two are faults: a field that is ignored would
-be a limit that its author believes in and nobody enforces.
+An unknown field is a fault: one that is ignored would be a limit that its author believes in and nobody enforces.
 """
 
 from __future__ import annotations
@@ -40,6 +39,10 @@ LEASE_MS_MOST = 86_400_000
 ENTRIES_MOST = {Algorithm.SLIDING_WINDOW_LOG: 10_000, Algorithm.CONCURRENCY: 10_000}
 """Of what a bucket keeps one entry for each: it is read and written with every check."""
 
+HOME_VALUES_MOST = 1000
+ADDRESS = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]{1,255}(?:/[A-Za-z0-9._~/-]{0,255})?", re.ASCII)
+ADDRESS_EXPECTED = 'a URL such as "https://limits.eu-west.example:8443", without user, query and fragment'
+
 SPLIT_MOST = 8
 """Sub-buckets of a key: a denial asks all of them."""
 
@@ -48,8 +51,17 @@ NAME_EXPECTED = "1 to 64 of a-z, 0-9, dot, underscore and hyphen"
 ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 ATTRIBUTE_EXPECTED = "a letter or underscore, then at most 63 letters, digits, underscores, dots and hyphens"
 
-SET_FIELDS = ("domain", "regions", "defaults", "subjects", "stored_subjects", "overrides", "floor", "rules")
-SET_NOT_BUILT = ("addresses",)
+SET_FIELDS = (
+    "domain",
+    "regions",
+    "defaults",
+    "subjects",
+    "stored_subjects",
+    "overrides",
+    "floor",
+    "addresses",
+    "rules",
+)
 
 OVERRIDE_FIELDS = (
     "rule",
@@ -65,7 +77,6 @@ OVERRIDE_FIELDS = (
     "until",
     "why",
 )
-OVERRIDE_NOT_BUILT: tuple[str, ...] = ()
 
 RULE_FIELDS = (
     "id",
@@ -97,6 +108,5 @@ RULE_FIELDS = (
     "normalise",
     "canary",
     "split",
+    "home",
 )
-RULE_NOT_BUILT = ("home",)
-DISTRIBUTIONS_NOT_BUILT = ("home",)

@@ -149,7 +149,7 @@ def _read_calendar(faults: Faults, place: str, value: object, algorithm: Algorit
     if algorithm is not Algorithm.FIXED_WINDOW:
         faults.add(place, f'a {algorithm} needs a span such as "60s": only a fixed_window follows the calendar')
         return None
-    check_fields(faults, place, mapping, ("calendar", "zone"), ())
+    check_fields(faults, place, mapping, ("calendar", "zone"))
     at = below(place, "calendar")
     if "calendar" not in mapping:
         faults.add(at, f"missing: one of {', '.join(CalendarUnit)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from regional_limiter.model.rule import Rule, Scope
+from regional_limiter.model.rule import Distribution, Rule, Scope
 from regional_limiter.rules.faults import Faults
 from regional_limiter.rules.fields import below
 from regional_limiter.rules.numbers import Numbers, amount_field, check_split, read_numbers
@@ -50,7 +50,7 @@ def with_held_numbers(
     """
     name = amount_field(rule.algorithm)
     at = below(place, name if name in names or not names else names[0])
-    if rule.scope is Scope.GLOBAL:
+    if rule.scope is Scope.GLOBAL and rule.distribution is not Distribution.HOME:
         in_escrow = is_in_escrow(rule.algorithm, rule.distribution)
         check_for_regions(faults, at, held.capacity, regions, in_escrow=in_escrow)
     check_split(faults, at, rule.split, held, at)

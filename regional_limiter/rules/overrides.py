@@ -46,7 +46,7 @@ def _read_override(
     fields = read_mapping(faults, place, value)
     if faults.count > before:
         return None
-    check_fields(faults, place, fields, grammar.OVERRIDE_FIELDS, grammar.OVERRIDE_NOT_BUILT)
+    check_fields(faults, place, fields, grammar.OVERRIDE_FIELDS)
     until_ms = read_end(faults, below(place, "until"), fields["until"]) if "until" in fields else None
     why = read_text(faults, below(place, "why"), fields.get("why", ""))
     name = fields.get("rule")

@@ -25,6 +25,7 @@ from regional_limiter.rules.fields import (
     read_mapping,
     read_name,
 )
+from regional_limiter.rules.homes import check_homes, read_addresses
 from regional_limiter.rules.overrides import read_overrides
 from regional_limiter.rules.quantities import read_per_mille
 from regional_limiter.rules.rule import read_rule
@@ -51,7 +52,7 @@ def _parse(document: object, faults: Faults) -> RuleSet:
     fields = read_mapping(faults, "", document)
     if faults.count > before:
         raise faults.error()
-    check_fields(faults, "", fields, grammar.SET_FIELDS, grammar.SET_NOT_BUILT)
+    check_fields(faults, "", fields, grammar.SET_FIELDS)
     domain = read_name(faults, "domain", fields.get("domain", "default"), grammar.NAME, grammar.NAME_EXPECTED)
     before = faults.count
     regions = _read_regions(faults, fields["regions"]) if "regions" in fields else {}
@@ -61,12 +62,14 @@ def _parse(document: object, faults: Faults) -> RuleSet:
         floor_per_mille = read_per_mille(faults, "floor", fields["floor"], FLOOR_PER_MILLE)
         if "regions" not in fields:
             faults.add("floor", "is a part of what each region has: the set has to name its regions")
+    addresses = read_addresses(faults, "addresses", fields.get("addresses", {}))
     defaults = read_attributes(faults, "defaults", fields.get("defaults", {}))
     subjects = _read_subjects(faults, fields.get("subjects", []))
     stored_subjects = read_stored_subjects(faults, fields.get("stored_subjects", False))
     if "rules" not in fields:
         faults.add("rules", "missing: a list of rules, which may be empty")
     rules = _read_rules(faults, fields.get("rules", []), domain, known_regions)
+    check_homes(faults, rules, fields.get("rules"), regions, addresses)
     overrides = read_overrides(
         faults, fields.get("overrides", []), {rule.id: rule for rule in rules}, _ids_in(fields), known_regions
     )
@@ -81,6 +84,7 @@ def _parse(document: object, faults: Faults) -> RuleSet:
         overrides=overrides,
         stored_subjects=stored_subjects,
         floor_per_mille=floor_per_mille,
+        addresses=addresses,
         source=deepcopy(fields),
     )
 

@@ -22,7 +22,6 @@ from regional_limiter.rules import grammar
 from regional_limiter.rules.conditions import read_match
 from regional_limiter.rules.faults import Faults, shown
 from regional_limiter.rules.fields import (
-    NOT_BUILT,
     below,
     check_fields,
     read_choice,
@@ -33,6 +32,7 @@ from regional_limiter.rules.fields import (
     read_name,
     read_text,
 )
+from regional_limiter.rules.homes import read_homes
 from regional_limiter.rules.numbers import ADAPTIVE, NUMBER_FIELDS, Numbers, amount_field, check_split, read_numbers
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -47,7 +47,7 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
     fields = read_mapping(faults, place, value)
     if faults.count > before:
         return None
-    check_fields(faults, place, fields, grammar.RULE_FIELDS, grammar.RULE_NOT_BUILT)
+    check_fields(faults, place, fields, grammar.RULE_FIELDS)
     name = read_name(faults, below(place, "id"), fields.get("id"), grammar.NAME, grammar.NAME_EXPECTED)
     description = read_text(faults, below(place, "description"), fields.get("description", ""))
     forms = _read_normalise(faults, below(place, "normalise"), fields.get("normalise", {}))
@@ -69,6 +69,11 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
     has_numbers = not unlimited or not fields.keys().isdisjoint(NUMBER_FIELDS)
     numbers = read_numbers(faults, place, fields, algorithm) if algorithm_known and has_numbers else Numbers()
     scope, distribution = _read_scope(faults, place, fields, algorithm, numbers.capacity, regions)
+    homes = None
+    if distribution is Distribution.HOME and scope is Scope.GLOBAL:
+        homes = read_homes(faults, below(place, "home"), fields.get("home", {}), key)
+    elif "home" in fields:
+        faults.add(below(place, "home"), "only a rule of scope: global with distribution: home has homes")
     on_store_failure = choice("on_store_failure", OnStoreFailure.LOCAL)
     charge_denied, hash_key, headers = flag("charge_denied", False), flag("hash_key", False), flag("headers", True)
     priority, shed = choice("priority", Priority.NORMAL), choice("shed", Shed.ALLOW)
@@ -90,6 +95,7 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
         **numbers._asdict(),
         scope=scope,
         distribution=distribution,
+        homes=homes,
         on_store_failure=on_store_failure,
         charge_denied=charge_denied,
         hash_key=hash_key,
@@ -177,7 +183,7 @@ def _read_cost(faults: Faults, place: str, value: object) -> int | MeasuredCost:
             return 0
         return value
     fields = read_mapping(faults, place, value)
-    check_fields(faults, place, fields, ("attribute", "per", "at_least"), ())
+    check_fields(faults, place, fields, ("attribute", "per", "at_least"))
     name = read_name(
         faults,
         below(place, "attribute"),
@@ -213,7 +219,6 @@ def _read_scope(
         fields.get("distribution", usual.value),
         Distribution,
         usual,
-        grammar.DISTRIBUTIONS_NOT_BUILT,
     )
     if faults.count > before:
         return scope, distribution
@@ -222,10 +227,10 @@ def _read_scope(
             faults.add(at, "only a rule of scope: global is distributed")
         return scope, distribution
     if distribution is Distribution.ADAPTIVE and algorithm not in ADAPTIVE:
-        faults.add(at, f"a {algorithm} cannot be adaptive: say distribution: static (home is {NOT_BUILT})")
+        faults.add(at, f"a {algorithm} cannot be adaptive: say distribution: static or home")
     if regions == 0:
         faults.add(below(place, "scope"), "a global rule needs the set's regions")
-    else:
+    elif distribution is not Distribution.HOME:
         in_escrow = is_in_escrow(algorithm, distribution)
         check_for_regions(faults, below(place, amount_field(algorithm)), capacity, regions, in_escrow=in_escrow)
     return scope, distribution
@@ -267,7 +272,7 @@ def check_for_regions(faults: Faults, place: str, capacity: int, regions: int | 
         faults.add(
             place,
             f"{capacity} over {regions} regions leaves some with none:"
-            f" at least {regions}, or scope: region (distribution: home is {NOT_BUILT})",
+            f" at least {regions}, or distribution: home, or scope: region",
         )
     elif in_escrow and 0 < capacity < ADAPTIVE_WINDOW_A_REGION * regions:
         faults.add(

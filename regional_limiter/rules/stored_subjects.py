@@ -32,7 +32,7 @@ def read_stored_subjects(faults: Faults, value: object) -> StoredSubjects | None
         faults.add(place, "must be true, false, or a mapping such as {keep: 60s}")
         return None
     fields = read_mapping(faults, place, value)
-    check_fields(faults, place, fields, FIELDS, ())
+    check_fields(faults, place, fields, FIELDS)
     if "keep" not in fields:
         return StoredSubjects()
     keep_ms = read_span_ms(faults, below(place, "keep"), fields["keep"], SUBJECT_KEEP_MS_MOST)
@@ -45,7 +45,7 @@ def faults_of_subject(subject: object, *, put: bool) -> list[Fault]:
         return []
     faults = Faults()
     fields = read_mapping(faults, "", subject)
-    check_fields(faults, "", fields, ("client_key", "set") if put else ("client_key",), ())
+    check_fields(faults, "", fields, ("client_key", "set") if put else ("client_key",))
     read_text(faults, "client_key", fields.get("client_key"), empty=False)
     if put:
         attributes = read_attributes(faults, "set", fields.get("set"))

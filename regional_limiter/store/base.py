@@ -19,6 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 from regional_limiter.model.decision import ShareKind, Verdict
 from regional_limiter.model.enforcement import Write, WriteReply
 from regional_limiter.model.escrow import WindowNews, WindowUse
+from regional_limiter.model.home import Elsewhere
 from regional_limiter.model.rule import Algorithm, CalendarWindow, Rate
 from regional_limiter.model.share import SHARE_UNITS, region_capacity
 
@@ -60,6 +61,8 @@ class BucketCall:
 
     ``split``: over how many sub-buckets the key is spread; a store itself only takes 1 (see ``split_calls``).
 
+    ``elsewhere``: in which other region the bucket is; a store itself only takes what is here (see ``home_calls``).
+
     ``packed`` is the store's memory of how this call is written for it, and no part of what is asked.
     """
 
@@ -84,6 +87,7 @@ class BucketCall:
     holder: str = ""
     split: int = 1
     was_allowed: bool = False
+    elsewhere: Elsewhere | None = None
     packed: bytes = field(default=b"", init=False, compare=False, repr=False)
 
     @property

@@ -22,10 +22,12 @@ from regional_limiter.model.errors import InvalidRules
 from regional_limiter.store.redis_cluster import RedisClusterStore
 from services.check_api.app import NodeApp, create_app
 from services.check_api.counts import StoreCalls
+from services.check_api.homes import HomeClient
 from services.check_api.quotas import Quotas
 from services.check_api.rls_observer import RlsObserver
 from services.check_api.server import serve_node, settle_collector
 from services.check_api.wiring import (
+    build_homes,
     build_limiter,
     build_store,
     envoy_config,
@@ -70,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             node=node_name(settings, given.node),
         )
         store = build_store(settings)
-        limiter = build_limiter(settings, given.node, store)
+        homes = build_homes(settings)
+        limiter = build_limiter(settings, given.node, store, homes)
     except InvalidSettings as error:
         print(error, file=sys.stderr)
         return 2
@@ -99,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         limiter.traces = app.tracing.shared
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(
-            _run(app, limiter, store, listener, settings.check_api, front, config, quota, settings.telemetry)
+            _run(app, limiter, store, homes, listener, settings.check_api, front, config, quota, settings.telemetry)
         )
 
 
@@ -107,6 +110,7 @@ async def _run(
     app: NodeApp,
     limiter: Limiter,
     store: RedisClusterStore,
+    homes: HomeClient,
     listener: socket.socket,
     served: CheckApiSettings,
     front: FrontOptions | None = None,
@@ -163,6 +167,7 @@ async def _run(
         async with asyncio.timeout(STOP_S):
             await limiter.stop()
             await store.close()
+            await homes.close()
     except TimeoutError:
         _log.error("the limiter did not stop in time", seconds=STOP_S)
     leases = limiter.status().leases

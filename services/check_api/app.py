@@ -57,16 +57,20 @@ from services.check_api.bodies import (
     parse_reset,
     wants_detail,
 )
-from services.check_api.check_limiter import CheckLimiter, leased_by, plainest
+from services.check_api.check_limiter import CheckLimiter, HomeLimiter, leased_by, plainest
 from services.check_api.counts import SERIES_MOST, Counts, StoreCalls
 from services.check_api.explaining import EXPLAIN_PATH, explain_body, parse_explain
 from services.check_api.headers import HeaderMode, LegacyReset, Lines, answer_lines, as_headers
 from services.check_api.heads import BATCH_PATH, CHECK_PATH, HEADS_MOST, Heads
+from services.check_api.home_wire import BYTES_MOST as HOME_BYTES_MOST
+from services.check_api.home_wire import HOME_PATH, WrongQuestion
+from services.check_api.homes import answer_home
 from services.check_api.known_bodies import BODIES_MOST, KnownBodies
 from services.check_api.lending import LEASE_PATH, encode_lent, parse_token_lease
 from services.check_api.replies import (
     CLOSE,
     JSON_LINES,
+    MSGPACK_LINES,
     NO_RULES,
     UNEXPECTED,
     Reply,
@@ -114,7 +118,8 @@ _log = structlog.get_logger("check_api")
 class NodeOptions:
     """How a node presents itself.  ``token``: what callers of ``/v1`` must bear, None if nothing.
 
-    ``tells_keys``: in traces, keys in clear.
+    ``tells_keys``: in traces, keys in clear.  ``home_token``: what nodes of other regions must bear that ask for
+    buckets which are here; "": none is answered.
     """
 
     region: str
@@ -126,13 +131,14 @@ class NodeOptions:
     rls_metadata: bool = False
     authorize: AuthorizeOptions = field(default_factory=AuthorizeOptions)
     tells_keys: bool = False
+    home_token: str = ""
 
 
 _ANY_METHOD = "*"
 
 
 class _Route(NamedTuple):
-    """``method``: the one that it answers, or any.  ``is_probe``: needs no token, and no rules."""
+    """``method``: the one that it answers, or any.  ``is_probe``: needs no caller's token, and no rules."""
 
     method: str
     handler: Callable[[Scope, Receive], Awaitable[Reply]]
@@ -215,6 +221,7 @@ class NodeApp:
             "/v1/renew": _Route("POST", self._renew),
             "/v1/release": _Route("POST", self._release),
             LEASE_PATH: _Route("POST", self._lend),
+            HOME_PATH: _Route("POST", self._home, is_probe=True),
             "/v1/reset": _Route("POST", self._reset),
             "/v1/peek": _Route("GET", self._peek),
             "/v1/inspect": _Route("GET", self._inspect),
@@ -388,6 +395,18 @@ class NodeApp:
         except StoreUnavailable as error:
             return unavailable(f"no tokens can be lent, or taken back: {error.cause}")
         return ok(encode_lent(lent))
+
+    async def _home(self, scope: Scope, receive: Receive) -> Reply:
+        """Of nodes of other regions, whose token follows from the deployment's key secret."""
+        token = self.options.home_token
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        if not token or not bears_token(given, token) or not isinstance(self.limiter, HomeLimiter):
+            return unauthorised()
+        body = await _read_body(scope, receive, HOME_BYTES_MOST)
+        try:
+            return Reply(200, MSGPACK_LINES, await answer_home(self.limiter, body))
+        except WrongQuestion as error:
+            return problem(400, str(error))
 
     async def _reset(self, scope: Scope, receive: Receive) -> Reply:
         check = parse_reset(await _read_body(scope, receive))

@@ -7,8 +7,8 @@ from typing import Protocol, runtime_checkable
 
 from regional_limiter.lending import Brought, Lent
 from regional_limiter.limiter import Done, DonePlainly, DoneTogether, Explained, Inspection, LimiterStatus
-from regional_limiter.model.decision import Answer, Check
-from regional_limiter.store.base import Allowed
+from regional_limiter.model.decision import Answer, Check, Verdict
+from regional_limiter.store.base import Allowed, BucketCall
 from regional_limiter.together import Asked
 
 Submit = Callable[[Check, DonePlainly], None]
@@ -75,6 +75,24 @@ class PlainLimiter(CheckLimiter, Protocol):
     def leased(self, check: Check) -> Allowed | None:
         """The answer to a check that token leases decide at once.  None: it is to be submitted."""
         ...
+
+
+@runtime_checkable
+class HomeLimiter(Protocol):
+    """One that decides for nodes of other regions about buckets that are here.
+
+    Raises StoreUnavailable; ``check_here`` also OtherRequest.
+    """
+
+    async def check_here(self, calls: Sequence[BucketCall], request_id: str | None) -> list[Verdict]: ...
+
+    async def refund_here(self, calls: Sequence[BucketCall], request_id: str | None, turn: int | None) -> None: ...
+
+    async def renew_here(self, calls: Sequence[BucketCall]) -> list[bool]: ...
+
+    async def release_here(self, calls: Sequence[BucketCall], request_id: str) -> list[bool]: ...
+
+    async def drop_here(self, call: BucketCall) -> None: ...
 
 
 def plainest(limiter: CheckLimiter) -> Submit:

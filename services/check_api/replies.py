@@ -19,6 +19,7 @@ NO_RULES: Final = "no valid rule set has been in force here yet"
 
 
 JSON_LINES: Final = as_lines(JSON, NO_STORE)
+MSGPACK_LINES: Final = as_lines((b"content-type", b"application/msgpack"), NO_STORE)
 
 
 class Reply(NamedTuple):

@@ -11,6 +11,8 @@ from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from services.check_api.app import NodeOptions
 from services.check_api.authorize import AuthorizeOptions
 from services.check_api.headers import HeaderMode, LegacyReset
+from services.check_api.home_wire import token_of
+from services.check_api.homes import HomeClient
 from services.rls.served_config import ServedConfig
 from services.rls.serving import FrontOptions, Tls
 from services.settings import GrpcListener, RegionSettings
@@ -37,7 +39,15 @@ def build_store(settings: RegionSettings) -> RedisClusterStore:
     return RedisClusterStore(redis.servers, settings.times(), options)
 
 
-def build_limiter(settings: RegionSettings, node: int, store: RedisClusterStore) -> Limiter:
+def build_homes(settings: RegionSettings) -> HomeClient:
+    """Who asks other regions for buckets that are there.  Raises InvalidSettings."""
+    homes = settings.check_api.homes
+    return HomeClient(settings.key_secret(), homes.deadline_ms / 1000, homes.tls.contexts() if homes.tls else None)
+
+
+def build_limiter(
+    settings: RegionSettings, node: int, store: RedisClusterStore, homes: HomeClient | None = None
+) -> Limiter:
     """The limiter of node ``node``.  Raises InvalidSettings."""
     check_api = settings.check_api
     return Limiter(
@@ -49,6 +59,8 @@ def build_limiter(settings: RegionSettings, node: int, store: RedisClusterStore)
         node=node_name(settings, node),
         address=check_api.address_of(node),
         deadline_s=check_api.deadline_ms / 1000,
+        homes=homes,
+        home_deadline_s=check_api.homes.deadline_ms / 1000,
     )
 
 
@@ -65,6 +77,7 @@ def node_options(settings: RegionSettings, node: int) -> NodeOptions:
         rls_headers=HeaderMode(settings.grpc.headers),
         rls_metadata=settings.grpc.dynamic_metadata,
         tells_keys=settings.telemetry.log_keys,
+        home_token=token_of(settings.key_secret()),
     )
 
 

@@ -79,7 +79,7 @@ async def _keys(hub: Hub, regions: Mapping[str, Mapping[str, Any]]) -> dict[str,
             if key is None or key in keys or known is None or place is None:
                 continue
             rule = known.rule_set.rules[place]
-            if rule.scope is not Scope.GLOBAL:
+            if rule.scope is not Scope.GLOBAL or rule.homes is not None:
                 continue
             adaptive = rule.distribution is Distribution.ADAPTIVE
             keys[key] = {

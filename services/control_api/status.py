@@ -79,7 +79,7 @@ def _keys(picture: Picture, book: Book, regions: list[RegionHealth], now_ms: int
         if known is None or place is None or len(shown) >= KEYS_MOST:
             continue
         rule = known.rule_set.rules[place]
-        if rule.scope is Scope.GLOBAL:
+        if rule.scope is Scope.GLOBAL and rule.homes is None:
             adaptive = rule.distribution is Distribution.ADAPTIVE
             bases, in_windows = known.rule_set.bases, rule.refill is None
             shares = picture.shares(key, bases, regions, adaptive=adaptive, now_ms=now_ms, in_windows=in_windows)

@@ -22,7 +22,8 @@ _CALENDAR_S = {
 @dataclass(frozen=True, slots=True)
 class RuleShown:
     """``name``: ``domain/id``; ``rate_per_s``: the refill, None for windows; ``even_per_s``: what can pass a second
-    for ever, of windows their limit by their length, None where there is none; ``window_s``: that length."""
+    for ever, of windows their limit by their length, None where there is none; ``window_s``: that length.
+    ``is_global``: in parts by region; ``at_home``: over all regions, but each key in one of them."""
 
     name: str
     domain: str
@@ -34,6 +35,7 @@ class RuleShown:
     window_s: float | None
     is_global: bool
     adaptive: bool
+    at_home: bool
     mode: str
     version: int
 
@@ -48,8 +50,8 @@ class RuleShown:
             "even_per_s": self.even_per_s,
             "window_s": self.window_s,
             "mode": self.mode,
-            "scope": "global" if self.is_global else "region",
-            "distribution": "adaptive" if self.adaptive else "static",
+            "scope": "global" if self.is_global else "home" if self.at_home else "region",
+            "distribution": "home" if self.at_home else "adaptive" if self.adaptive else "static",
             "version": self.version,
         }
 
@@ -61,7 +63,8 @@ def rules_shown(book: Book) -> list[RuleShown]:
         known = book.sets()[domain]
         for rule in known.rule_set.rules:
             per_s = rule.refill.tokens * 1000 / rule.refill.period_ms if rule.refill else None
-            is_global = rule.scope is Scope.GLOBAL
+            at_home = rule.homes is not None
+            is_global = rule.scope is Scope.GLOBAL and not at_home
             shown.append(
                 RuleShown(
                     name=f"{domain}/{rule.id}",
@@ -73,6 +76,7 @@ def rules_shown(book: Book) -> list[RuleShown]:
                     even_per_s=even_rate(rule),
                     window_s=window_s(rule),
                     is_global=is_global,
+                    at_home=at_home,
                     adaptive=is_global and rule.distribution is Distribution.ADAPTIVE,
                     mode=rule.mode.value,
                     version=known.rule_versions.get(rule.id, known.version),

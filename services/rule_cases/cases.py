@@ -73,7 +73,7 @@ def read_cases(text: bytes | str) -> CaseFile:
     """Raises InvalidRules with every fault."""
     faults = Faults()
     fields = read_mapping(faults, "", read_document(text, None))
-    check_fields(faults, "", fields, _FIELDS, ())
+    check_fields(faults, "", fields, _FIELDS)
     rules = read_text(faults, "rules", fields["rules"], empty=False) if "rules" in fields else None
     if "cases" not in fields:
         faults.add("cases", "missing: a list of cases")
@@ -94,7 +94,7 @@ def is_case_file(text: bytes) -> bool:
 
 def _case(faults: Faults, place: str, value: object) -> Case:
     fields = read_mapping(faults, place, value)
-    check_fields(faults, place, fields, _CASE, ())
+    check_fields(faults, place, fields, _CASE)
     name = read_text(faults, below(place, "name"), fields.get("name", place), empty=False)
     given = read_attributes(faults, below(place, "with"), fields.get("with", {}))
     cost = read_integer(faults, below(place, "cost"), fields.get("cost", 1), 0, COST_MOST)
@@ -109,7 +109,7 @@ def _case(faults: Faults, place: str, value: object) -> Case:
 
 def _step(faults: Faults, place: str, value: object, given: Mapping[str, str], cost: int) -> Step:
     fields = read_mapping(faults, place, value)
-    check_fields(faults, place, fields, _STEP, ())
+    check_fields(faults, place, fields, _STEP)
     if isinstance(value, dict) and not any(name in fields for name in _EXPECTATIONS):
         faults.add(place, f"expects nothing: say one of {', '.join(_EXPECTATIONS)}")
     times = read_integer(faults, below(place, "times"), fields.get("times", 1), 1, TIMES_MOST)

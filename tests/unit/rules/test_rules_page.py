@@ -1,4 +1,4 @@
-"""docs/rules.md: every example is right, every word of the grammar has one, and what is not built is named."""
+"""docs/rules.md: every example is right, and every word of the grammar has one."""
 
 from __future__ import annotations
 
@@ -65,14 +65,3 @@ def test_every_field_has_an_example() -> None:
 @pytest.mark.parametrize("words", [Algorithm, CalendarUnit, Mode, NormalForm, Priority, Shed])
 def test_every_word_is_explained(words: Any) -> None:
     assert [word for word in words if f"`{word}`" not in PAGE] == []
-
-
-def test_what_is_not_built_is_named_as_such() -> None:
-    section = PAGE[PAGE.index("## Not built yet") :]
-    words = {
-        *grammar.SET_NOT_BUILT,
-        *grammar.RULE_NOT_BUILT,
-        *grammar.OVERRIDE_NOT_BUILT,
-        *(f"distribution: {word}" for word in grammar.DISTRIBUTIONS_NOT_BUILT),
-    }
-    assert set(re.findall(r"`([^`]+)`", section)) == words

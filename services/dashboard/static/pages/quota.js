@@ -52,7 +52,7 @@ function useGroups(view, regions, totals) {
 }
 
 // The same nodes as long as the rules are the same: of a thousand none is looked at anew.
-const useRuleOptions = (rules) => useMemo(() => rules.map((one) => html`<option key=${one.name} value=${one.name}>${one.domain === 'default' ? one.id : one.name}${one.scope === 'global' ? '' : ' (in each region)'}</option>`), [rules]);
+const useRuleOptions = (rules) => useMemo(() => rules.map((one) => html`<option key=${one.name} value=${one.name}>${one.domain === 'default' ? one.id : one.name}${one.scope === 'region' ? ' (in each region)' : ''}</option>`), [rules]);
 
 function OfRule({ rule, rules, feed, route }) {
   const { query, set } = route;

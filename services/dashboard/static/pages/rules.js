@@ -30,7 +30,7 @@ export default function Rules({ feed, route, openSignIn }) {
       : html`<${List} ...${parts} />`}`;
 }
 
-export const scopeWords = (rule) => (rule.scope !== 'global' ? 'in each region' : rule.distribution === 'adaptive' ? 'all regions, by demand' : 'all regions, by the bases');
+export const scopeWords = (rule) => (rule.distribution === 'home' ? 'all regions, one bucket a key' : rule.scope !== 'global' ? 'in each region' : rule.distribution === 'adaptive' ? 'all regions, by demand' : 'all regions, by the bases');
 
 const MODES = { shadow: 'info', soft: 'warn', enforce: 'good' };
 const Mode = ({ mode }) => html`<${Badge} level=${MODES[mode] ?? 'info'}>${mode}<//>`;

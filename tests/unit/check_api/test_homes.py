@@ -1,0 +1,183 @@
+"""Rules of ``distribution: home``: one bucket in one region, asked by the nodes of all; three regions over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from httpx._utils import URLPattern
+
+from regional_limiter.limiter import Limiter
+from regional_limiter.model.decision import Answer, Check, Reason
+from regional_limiter.model.errors import OtherRequest
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.rules import parse_document
+from regional_limiter.store.memory import MemoryStore
+from services.check_api.app import NodeOptions, create_app
+from services.check_api.home_wire import HOME_PATH, Bucket, Question, token_of
+from services.check_api.homes import HomeClient
+
+SECRET = b"a secret of the deployment"
+NAMES = ("us", "eu", "ap")
+TIMES = ProtocolTimes()
+NOW_US = 1_900_000_000_000_000
+AT_US = {"distribution": "home", "home": {"by": "us"}}
+
+
+def limit(**fields: Any) -> dict[str, Any]:
+    """Five in a long window, over all regions."""
+    usual = {"id": "a", "algorithm": "fixed_window", "limit": 5, "window": "1d", "scope": "global"}
+    return {**usual, "distribution": "home", **fields}
+
+
+@dataclass
+class Regions:
+    limiters: dict[str, Limiter]
+    client: httpx.AsyncClient
+    cut: set[str]
+
+    def use(self, *rules: dict[str, Any]) -> None:
+        addresses = {name: f"http://{name}" for name in NAMES}
+        rule_set = parse_document({"regions": list(NAMES), "addresses": addresses, "rules": list(rules)})
+        for limiter in self.limiters.values():
+            limiter.give_rules([rule_set])
+
+    async def check(self, region: str, client: str = "c", cost: int = 1, **more: Any) -> Answer:
+        return await self.limiters[region].check(of(client, cost, **more))
+
+
+def of(client: str = "c", cost: int = 1, **more: Any) -> Check:
+    return Check("default", {"client_key": client, "resource": "/"}, cost, **more)
+
+
+class Cuttable(httpx.ASGITransport):
+    def __init__(self, app: Any, name: str, cut: set[str]) -> None:
+        super().__init__(app)
+        self._name, self._cut = name, cut
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self._name in self._cut:
+            raise httpx.ConnectError("cut")
+        return await super().handle_async_request(request)
+
+
+@pytest.fixture
+async def regions(tmp_path: Path) -> AsyncIterator[Regions]:
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(httpx.AsyncClient())
+        limiters, cut = {}, set[str]()
+        for name in NAMES:
+            homes = HomeClient(SECRET, 10.0, client=client)
+            store = MemoryStore(lambda: NOW_US, TIMES)
+            limiter = limiters[name] = Limiter(
+                name, store, SECRET, tmp_path / name, TIMES, node="n1", homes=homes, home_deadline_s=20.0
+            )
+            app = create_app(limiter, NodeOptions(name, "n1", token="of callers", home_token=token_of(SECRET)))
+            client._mounts[URLPattern(f"http://{name}")] = Cuttable(app, name, cut)
+            await limiter.start()
+            stack.push_async_callback(limiter.stop)
+        yield Regions(limiters, client, cut)
+
+
+async def test_litellm_41221_all_regions_together_are_allowed_the_limit_and_no_more(regions: Regions) -> None:
+    regions.use(limit(limit=20))
+    for client in ("c", "d", "e"):
+        answers = [await regions.check(NAMES[turn % 3], client) for turn in range(30)]
+        assert sum(answer.allowed for answer in answers) == 20
+        assert answers[-1].limit == 20
+        assert {answer.reason for answer in answers[20:]} == {Reason.LIMITED}
+
+
+async def test_a_request_that_comes_again_in_another_region_is_charged_once(regions: Regions) -> None:
+    regions.use(limit(home={"by": "us"}))
+    assert [(await regions.check(name, cost=3, request_id="r1")).allowed for name in NAMES] == [True] * 3
+    assert (await regions.check("ap", cost=0)).remaining == 2
+    with pytest.raises(OtherRequest):
+        await regions.check("eu", cost=4, request_id="r1")
+
+
+@pytest.mark.parametrize(("unreachable", "allowed"), [("deny", False), ("allow", True)])
+async def test_whose_home_is_not_reached_is_told_what_the_rule_says(
+    regions: Regions, unreachable: str, allowed: bool
+) -> None:
+    regions.use(limit(home={"by": "us", "unreachable": unreachable}, on_store_failure="local"))
+    regions.cut.add("us")
+    there, here = await regions.check("eu"), await regions.check("us")
+    assert (there.allowed, there.degraded) == (allowed, True)
+    assert there.reason is (Reason.OK if allowed else Reason.STORE_UNAVAILABLE)
+    assert (here.allowed, here.degraded) == (True, False)
+    assert regions.limiters["eu"].status().degraded["home_unreachable"] == 1
+    regions.cut.clear()
+    assert (await regions.check("eu")).remaining == 3  # nothing was owed for what was let through, nor charged
+
+
+async def test_either_region_gives_back_what_was_charged_in_vain(regions: Regions) -> None:
+    own = {"id": "b", "algorithm": "fixed_window", "limit": 2, "window": "1d"}
+    regions.use(limit(home={"by": "us"}), own)
+    answers = [await regions.check("eu") for _ in range(4)]
+    assert [answer.allowed for answer in answers] == [True, True, False, False]
+    await drained(regions.limiters["eu"])
+    assert (await regions.check("us", cost=0)).verdicts[0].verdict.remaining == 3
+    assert [(await regions.check("ap")).allowed for _ in range(3)] == [True, True, False]
+
+
+async def drained(limiter: Limiter) -> None:
+    for task in list(limiter._refunds.tasks):
+        await task
+
+
+async def test_refund_and_reset_reach_the_home(regions: Regions) -> None:
+    regions.use(limit(home={"by": "us"}))
+    assert (await regions.check("eu", cost=5)).remaining == 0
+    await regions.limiters["ap"].refund(of(cost=2))
+    assert (await regions.check("us", cost=0)).remaining == 2
+    await regions.limiters["eu"].reset(of())
+    assert (await regions.check("us", cost=0)).remaining == 5
+    (bucket,) = await regions.limiters["eu"].inspect(of())
+    assert (bucket.verdict.remaining, bucket.ttl_ms) == (5, None)
+
+
+async def test_slots_are_taken_renewed_and_released_where_they_are(regions: Regions) -> None:
+    rule = {"id": "a", "algorithm": "concurrency", "limit": 1, "lease": "1h", "scope": "global", **AT_US}
+    regions.use(rule)
+    held = of(lease_id="holder")
+    assert (await regions.limiters["eu"].check(held)).allowed
+    assert not (await regions.check("us", lease_id="other")).allowed
+    assert await regions.limiters["ap"].renew(of(lease_id="holder"))
+    assert await regions.limiters["ap"].release(of(lease_id="holder"))
+    assert (await regions.check("us", lease_id="other")).allowed
+
+
+async def test_keys_go_where_their_attribute_says(regions: Regions) -> None:
+    by = {"attribute": "client_key", "regions": {"acme": "eu", "hooli": "ap"}, "otherwise": "us"}
+    regions.use(limit(home={"by": by}))
+    regions.cut.add("eu")
+    assert [(await regions.check("ap", client)).degraded for client in ("acme", "hooli", "else")] == [
+        True,
+        False,
+        False,
+    ]
+    assert not (await regions.check("eu", "acme")).degraded
+
+
+async def test_who_does_not_know_the_deployments_secret_is_told_nothing(regions: Regions) -> None:
+    bucket = Bucket("rl:{abcdefgh}:default/a:c", "fixed_window", 5, 1, window_ms=60_000)  # type: ignore[arg-type]
+    body = msgspec.msgpack.encode(Question("check", [bucket]))
+    for bearer in ("", "Bearer ", "Bearer of callers", f"Bearer {token_of(b'another secret')}"):
+        answer = await regions.client.post(f"http://us{HOME_PATH}", content=body, headers={"authorization": bearer})
+        assert answer.status_code == 401
+    token = {"authorization": f"Bearer {token_of(SECRET)}"}
+    assert (await regions.client.post(f"http://us{HOME_PATH}", content=body, headers=token)).status_code == 200
+    for wrong in (b"", b"\xc1", body[:-3], msgspec.msgpack.encode(Question("check", []))):
+        answer = await regions.client.post(f"http://us{HOME_PATH}", content=wrong, headers=token)
+        assert answer.status_code == 400
+    for change in ({"key": "other"}, {"capacity": -1}, {"cost": 2**60}, {"window_ms": 0}):
+        wrong = msgspec.msgpack.encode(Question("check", [msgspec.structs.replace(bucket, **change)]))
+        answer = await regions.client.post(f"http://us{HOME_PATH}", content=wrong, headers=token)
+        assert answer.status_code == 400, change
