@@ -58,6 +58,7 @@ PURE_ROOMS = (
     "global_sync/transport/topics.py",
     "services/check_api/answers.py",
     "services/check_api/bodies.py",
+    "services/check_api/home_wire.py",
     "services/check_api/counts.py",
     "services/check_api/headers.py",
     "services/check_api/heads.py",
