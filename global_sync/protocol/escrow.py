@@ -32,7 +32,10 @@ ASKS_MOST = 20_000
 GRANTS_AT_ONCE = 500
 REISSUE_PAUSES_MOST = 64
 """A grant that is not read of is said again after a pause, which doubles each time up to so many."""
-_WINDOWS_A_PART = 1500
+PART_BYTES = 600_000
+"""Of a snapshot's part as JSON: the head and an odd estimate still fit into a message of 900 kB."""
+_ROW_BYTES = 48
+_TOTAL_BYTES = 12
 
 
 @dataclass(slots=True)
@@ -105,11 +108,12 @@ class WindowLedger:
         part: dict[str, tuple[WindowTotals, ...]] = {}
         size = 0
         for key, windows in self._rows():
-            part[key] = windows
-            size += len(windows)
-            if size >= _WINDOWS_A_PART:
+            more = len(key.encode()) + sum(_row_bytes(totals) for _, _, totals in windows)
+            if part and size + more > PART_BYTES:
                 yield part
                 part, size = {}, 0
+            part[key] = windows
+            size += more
         if part:
             yield part
 
@@ -120,6 +124,10 @@ class WindowLedger:
             for window, end_ms, totals in rows:
                 ledger._book(key, window, end_ms, totals)
         return ledger
+
+
+def _row_bytes(totals: Mapping[str, int]) -> int:
+    return _ROW_BYTES + sum(len(region) + _TOTAL_BYTES for region in totals)
 
 
 class _Asked(NamedTuple):

@@ -494,13 +494,15 @@ class LeaderSide(LeaderState):
         return self._fold.version == self._ledger.version
 
     def done(self, now_us: int, wall_ms: int = 0) -> list[Record]:
-        """DONE of the newest CONFIG, once everything fits with its bases; again while a region has not read it.
+        """DONE of the newest CONFIG, once everything fits with its bases; again while a region has not read it, or
+        if it did not say since when.
 
         ``wall_ms``: since 1970; windows that began before are not to see a base that was raised.
         """
         if not self.active or self.snapping or self._ledger.version == 0:
             return []
-        if self._ledger.done_version == self._ledger.version and not self._done_missing(now_us):
+        was_said = self._ledger.done_version == self._ledger.version and not self._ledger.lacks_since()
+        if was_said and not self._done_missing(now_us):
             return []
         booked = self._ledger.booked_after_done()
         if not self._config_read_back() or not self._done_fits(now_us, booked):

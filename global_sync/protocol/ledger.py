@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from global_sync.protocol.escrow import WindowLedger
+from global_sync.protocol.escrow import PART_BYTES, WindowLedger
 from global_sync.protocol.messages import Config, Done, LeaseRecord, Seq, Snapshot, Times, Welcome
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.keys import rule_of
@@ -25,9 +25,6 @@ CHANGED = -1
 """Since when: a domain of which a CONFIG without its DONE has changed the bases."""
 _NO_END = 0
 
-
-PART_BYTES = 600_000
-"""Of a snapshot's part as JSON: the head and an odd estimate still fit into a message of 900 kB."""
 _RECORD_BYTES = 64
 
 
@@ -131,6 +128,10 @@ class Ledger:
         """Since when nobody has more of a domain than its bases say, if a DONE is written now."""
         since = {domain: self.since.get(domain, CHANGED) for domain in self.bases.keys() | self.since.keys()}
         return {domain: wall_ms if since_ms == CHANGED else since_ms for domain, since_ms in since.items()}
+
+    def lacks_since(self) -> bool:
+        """Of some domain it is not known, since a DONE did not say it: the log is older than windows in escrow."""
+        return any(self.since.get(domain, CHANGED) == CHANGED for domain in self.bases)
 
     def book_gone(self, region: str) -> None:
         """Nothing of the region counts any more, nor ever will."""

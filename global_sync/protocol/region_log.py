@@ -185,12 +185,20 @@ class RegionLog(RegionState):
         return min(self._bases.get(domain, 0), self._next_bases.get(domain, 0))
 
     def _on_done(self, done: Done) -> None:
-        if done.version != self._config_version or self._config_version == 0 or self._done:
+        if done.version != self._config_version or self._config_version == 0:
+            return
+        since = _with_clocks_apart(done.since)
+        if self._done:
+            self._hear_again(since)
             return
         self._done = True
         self._bases = {domain: self._next_bases.get(domain, 0) for domain in self._bases}
-        self._bases_since = _with_clocks_apart(done.since)
+        self._bases_since = since
         self._stamp += 1
+
+    def _hear_again(self, since: Mapping[str, int]) -> None:
+        """Only what the first DONE did not say is new."""
+        self._bases_since = {**since, **self._bases_since}
 
     def _on_gone(self, gone: Gone) -> None:
         if gone.region == self.region:

@@ -105,6 +105,8 @@ KILLED_BY = {
     "base_raised_at_once": 164,
     "vouch_any_version": 165,
     "grants_said_once": 166,
+    "since_ever": 167,
+    "since_never": 167,
     "floor_uncounted": 170,
     "floor_raised_early": 170,
     "floor_unacked": 171,

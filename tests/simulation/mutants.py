@@ -463,6 +463,23 @@ class base_unacked(LeaderSide):
         return records
 
 
+@leader
+class since_ever(LeaderSide):
+    """What an older log does not say of bases is taken for always so."""
+
+    def done(self, now_us: int, wall_ms: int = 0) -> list[Record]:
+        was_done = self._ledger.done_version == self._ledger.version
+        return super().done(now_us, 0 if was_done else wall_ms)
+
+
+@region
+class since_never(RegionSide):
+    """Only the first DONE of a configuration counts."""
+
+    def _hear_again(self, since: Mapping[str, int]) -> None:
+        pass
+
+
 @counts
 class floor_uncounted(Counts):
     """Takes every floor for the usual one."""

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from global_sync.protocol.escrow import KEPT_AFTER_END_MS
-from global_sync.protocol.messages import Record, WindowAsk, WindowGrant
+from global_sync.protocol.messages import Done, Record, WindowAsk, WindowGrant
+from global_sync.protocol.region_log import CLOCKS_APART_MS
 from regional_limiter.model.escrow import WindowNews
 from regional_limiter.model.share import WINDOW_POOL, window_static
 
@@ -351,3 +352,27 @@ def a_grant_that_got_lost_is_said_again(cast: Cast) -> list[str]:
     spent = h.spend(0)[0]
     h.require(spent > window_static(EVEN[0]) // STEP + 1, f"{spent} of the lost chunk")
     return h.judge("said again")
+
+
+@schedule(167)
+def a_log_older_than_windows_is_vouched_for_from_now_on(cast: Cast) -> list[str]:
+    h = EscrowHand(cast, bases=SKEWED)
+    h.tell(0)
+    h.serve(2)
+    h.spend(0, 2)
+    h.configure(2, (1700, 6600, 1700))
+    h.run(400)
+    h.log[:] = [replace(record, since={}) if isinstance(record, Done) else record for record in h.log]
+    h.leader = h.lead(h.candidate())
+    for i in range(3):
+        h.new_agent(i)
+    h.run(500)
+    for i in range(3):
+        h.tell(i)
+    h.spend(0, 1, 2)
+    h.judge("the window in which the base was raised")
+    since = [agent.bases_since.get("shop", 0) for agent in h.agents]
+    h.require(min(since) > CLOCKS_APART_MS, f"vouched for since {since}")
+    h.next_window()
+    h.spend(0, 1, 2)
+    return h.judge("next window")

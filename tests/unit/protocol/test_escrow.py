@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -279,3 +280,18 @@ def test_the_newest_four_windows_are_kept_and_none_that_is_long_over() -> None:
     region.forget_ended(600 + escrow.KEPT_AFTER_END_MS)
     region.take(WindowGrant(1, 6, KEY, "eu", 6, 600, 700))
     assert [region.held(KEY, window) for window in (6, 7)] == [0, 700]
+
+
+def test_parts_of_a_snapshot_are_bounded_by_their_bytes_and_not_only_by_windows() -> None:
+    """Some sixty regions with long names and long keys would pass what a broker takes."""
+    ledger = WindowLedger()
+    regions = [f"region-{number:02d}-{'x' * 40}" for number in range(60)]
+    keys = [f"rl:{{aaaaaaaa}}:domain/rule:{number:04d}{'k' * 80}" for number in range(300)]
+    for key in keys:
+        for region in regions:
+            ledger.book(WindowGrant(1, 1, key, region, 5, 10**13, 80))
+    parts = list(ledger.to_parts())
+    sizes = [len(msgspec.json.encode(part)) for part in parts]
+    assert [key for part in parts for key in part] == keys
+    assert max(sizes) < 700_000
+    assert len(parts) < sum(sizes) / 400_000
