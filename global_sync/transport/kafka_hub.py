@@ -56,6 +56,7 @@ async def look(options: KafkaOptions) -> HubView:
                 partitions=len(partitions),
                 replication=min(len(partition["replicas"]) for partition in partitions),
                 settings=settings[name],
+                away=max(len(partition["replicas"]) - len(partition["isr"]) for partition in partitions),
             )
             for name, partitions in described.items()
         }

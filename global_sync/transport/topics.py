@@ -46,11 +46,12 @@ def settings_of(topic: str, min_insync: int) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as the brokers describe it.  ``settings``: those of LOOKED_AT."""
+    """A topic as the brokers describe it.  ``settings``: those of LOOKED_AT.  ``away``: replicas not in sync."""
 
     partitions: int
     replication: int
     settings: Mapping[str, str]
+    away: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,9 @@ def _of_topic(name: str, topic: Topic | None) -> Iterator[Finding]:
     if settings.get("unclean.leader.election.enable", "false") != "false" and topic.replication > 1:
         problem = "unclean.leader.election.enable=true: a broker that lags may lead, and accepted records are gone"
         yield Finding("unsafe", name, problem)
+    if topic.away:
+        problem = f"{topic.away} of {topic.replication} replicas not in sync: end no other broker until they are"
+        yield Finding("weak", name, problem)
     insync = int(settings.get("min.insync.replicas", "1"))
     if insync > topic.replication:
         problem = f"min.insync.replicas={insync} of {topic.replication} replicas: nothing can be written"

@@ -247,7 +247,7 @@ def _filled(disk: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        filler.unlink()
+        filler.unlink(missing_ok=True)  # two of them on one disk at once
 
 
 _KINDS: Mapping[str, Callable[[Faults, Fault], Iterator[None]]] = {

@@ -50,6 +50,7 @@ WEAK = [
     ("one replica", changed(LOG, replication=1, settings=settings_of(LOG, 1)), 3, LOG, "replication 1"),
     ("one in sync", changed(LOG, settings=settings_of(LOG, 1)), 3, LOG, "min.insync.replicas=1"),
     ("all in sync", changed(LOG, settings=settings_of(LOG, 3)), 3, LOG, "nothing is written while one is down"),
+    ("a broker that is away", changed(LOG, away=1), 3, LOG, "1 of 3 replicas not in sync"),
     ("usage for an hour", with_setting(USAGE, "retention.ms", "3600000"), 3, USAGE, "late readers"),
 ]
 
