@@ -78,6 +78,10 @@ class Granted:
         end_ms, totals = self._windows.get(key, (0, {}))
         return dict(totals) if now_ms < end_ms else {}
 
+    def windows(self) -> Mapping[str, tuple[int, Mapping[str, int]]]:
+        """By key the newest window that something was granted of: when it ends, and by region how much in all."""
+        return self._windows
+
     def _take_window(self, key: str, end_ms: int, totals: Mapping[str, int], now_ms: int) -> None:
         known_end_ms, known = self._windows.get(key, (0, {}))
         if end_ms < known_end_ms:

@@ -102,7 +102,9 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
     app.add_middleware(_Headers)
     _add_routes(app, board, broadcaster, exposition)
     app.include_router(control.router())
-    app.include_router(past_router(Past(recorder, board.bases_of, board.region_names, board.sync_shown)))
+    app.include_router(
+        past_router(Past(recorder, board.bases_of, board.in_windows, board.region_names, board.sync_shown))
+    )
     _add_region(app, board, region_looks)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from global_sync.transport.base import LOG, RULES, USAGE, Message, Transport
+from regional_limiter.model.rule import Distribution, Scope
+from regional_limiter.model.share import window_static
 from services.accepted_rules import Book
 from services.clock import time_of_day, wall_ms
 from services.dashboard.nearness import Asked, Asking, averaged, busiest
@@ -131,10 +133,25 @@ class Board:
         """In the order in which they are shown."""
         return [region["name"] for region in self._status.get("regions", [])]
 
-    def bases_of(self, domain: str) -> Mapping[str, int]:
-        """Region -> base; empty for a domain that has no rules."""
+    def bases_of(self, domain: str, rule: str) -> Mapping[str, int]:
+        """Region -> what it holds of the rule at rest: its base, or of windows in escrow its static part.
+
+        Empty for a domain that has no rules.
+        """
         known = self.book.get(domain)
-        return known.rule_set.bases if known is not None else {}
+        bases = known.rule_set.bases if known is not None else {}
+        if self.in_windows(domain, rule):
+            return {region: window_static(base) for region, base in bases.items()}
+        return bases
+
+    def in_windows(self, domain: str, rule: str) -> bool:
+        """Whether the rule's windows are in escrow."""
+        known = self.book.get(domain)
+        return known is not None and any(
+            one.id == rule and one.refill is None and one.scope is Scope.GLOBAL
+            and one.distribution is Distribution.ADAPTIVE
+            for one in known.rule_set.rules
+        )  # fmt: skip
 
     def sync_shown(self) -> dict[str, Any]:
         """Leader and regions, as the last frame tells them, with what they refused."""

@@ -114,6 +114,7 @@ class SyntheticPast:
             "bases": dict.fromkeys(self._regions, self._base),
             "begin": self._held(0),
             "steps": self._steps(begin, until, request.query_params["key"]),
+            "in_windows": False,
         }
 
     def records(self, request: Request, now_ms: int) -> Any:
@@ -132,7 +133,7 @@ class SyntheticPast:
             "known": True,
             "since_ms": at_ms - 3_600_000,
             "epoch": 3,
-            "keys": [{"key": key, "regions": held, "together": 10_000} for key in keys],
+            "keys": [{"key": key, "regions": held, "together": 10_000, "in_windows": False} for key in keys],
         }
 
     def incidents(self, request: Request, now_ms: int) -> Any:

@@ -19,7 +19,7 @@ from services.dashboard.past.asked import BadQuestion, columns, span, wanted
 from services.dashboard.past.cells import MINUTE_MS, SECOND_MS, SECONDS_KEPT_MS
 from services.dashboard.past.file import AnswerTookTooLong
 from services.dashboard.past.recorder import Recorder
-from services.dashboard.past.share_steps import Step
+from services.dashboard.past.share_steps import WINDOW, WINDOW_OVER, Step, with_ends
 from services.dashboard.past.stored_steps import STEPS_TOLD_MOST
 from services.errors import problem_response
 
@@ -38,17 +38,20 @@ Answer = TypeVar("Answer")
 
 
 class Past:
-    """``bases``: region -> base of a domain; ``regions``: in the order in which pages show them."""
+    """``bases``: region -> what it holds at rest, of a domain and rule; ``in_windows``: whether the rule's windows
+    are in escrow; ``regions``: in the order in which pages show them."""
 
     def __init__(
         self,
         recorder: Recorder,
-        bases: Callable[[str], Mapping[str, int]],
+        bases: Callable[[str, str], Mapping[str, int]],
+        in_windows: Callable[[str, str], bool],
         regions: Callable[[], Sequence[str]],
         live: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._recorder = recorder
         self._bases = bases
+        self._is_in_windows = in_windows
         self._regions = regions
         self._live = live
         self._at_once = asyncio.Semaphore(AT_ONCE)
@@ -88,7 +91,7 @@ class Past:
         if key is not None:
             keys = [key]
         elif at_ms >= wall_ms() - LIVE_MS:  # no search of the whole file every second
-            keys = self._recorder.steps.moved(limit)
+            keys = self._recorder.steps.moved(limit, at_ms)
         else:
             keys = await self._ask(lambda: steps.moved_at(at_ms, limit))
         told = []
@@ -96,7 +99,8 @@ class Past:
             bases = self._bases_of(one)
             held = await self._ask(lambda one=one, bases=bases: steps.at(one, at_ms, bases))  # type: ignore[misc]
             regions = {region: share.shown(bases[region]) for region, share in held.items()}
-            told.append({"key": one, "regions": regions, "together": sum(share.units for share in held.values())})
+            together = sum(share.units for share in held.values())
+            told.append({"key": one, "regions": regions, "together": together, "in_windows": self._in_windows(one)})
         return {
             "time_ms": at_ms,
             "known": since_ms is not None and at_ms >= since_ms,
@@ -121,14 +125,15 @@ class Past:
             "since_ms": await self._ask(steps.since_ms),
             "bases": dict(bases),
             "begin": {region: share.shown(bases[region]) for region, share in held.items()},
-            "steps": [_shown(step) for step in found],
+            "steps": [self._shown(step) for step in with_ends(found, until)],
+            "in_windows": self._in_windows(key),
         }
 
     async def records(self, time: tuple[int | None, int | None], key: str | None, limit: int) -> dict[str, Any]:
         begin, until = span(*time, wall_ms())
         keys = None if key is None else [key, ""]
         found = await self._ask(lambda: self._recorder.stored_steps.steps(keys, begin, until, limit))
-        return {"from_ms": begin, "to_ms": until, "steps": [_shown(step) for step in reversed(found)]}
+        return {"from_ms": begin, "to_ms": until, "steps": [self._shown(step) for step in reversed(found)]}
 
     async def incidents(self, since: int | None, until: int | None, limit: int) -> dict[str, Any]:
         begin, end = span(since, until, wall_ms(), DAY_MS)
@@ -143,19 +148,36 @@ class Past:
             "log": {
                 "epoch": recorder.steps.epoch,
                 "next_offset": recorder.steps.next_offset,
-                "keys_moved": recorder.steps.keys_moved(),
+                "keys_moved": recorder.steps.keys_moved(now_ms),
                 "silent_ms": recorder.feed.silent_ms("rl.log") if recorder.feed is not None else None,
             },
             "leases": recorder.convergence.shown(now_ms),
             "history": await self._ask(recorder.shown),
         }
 
+    def _in_windows(self, key: str) -> bool:
+        return self._is_in_windows(*_rule_of(key))
+
+    def _shown(self, step: Step) -> dict[str, Any]:
+        """``units``: the share in all, also of a window."""
+        units, session = step.units, step.session
+        if step.kind in (WINDOW, WINDOW_OVER):
+            base = self._bases(*_rule_of(step.key)).get(step.region, 0)
+            units, session = base + (step.units or 0), 0
+        return {
+            "at_ms": step.at_ms,
+            "key": step.key,
+            "region": step.region,
+            "units": units,
+            "kind": step.kind,
+            "epoch": step.epoch,
+            "n": step.n,
+            "session": session,
+            "offset": step.log_offset,
+        }
+
     def _bases_of(self, key: str) -> Mapping[str, int]:
-        try:
-            domain = rule_of(key)[0] if key.startswith("rl:{") else ""
-        except ValueError:
-            domain = ""
-        bases = self._bases(domain)
+        bases = self._bases(*_rule_of(key))
         if not bases:
             raise BadQuestion("key: must be a bucket key of a domain that has rules, rl:{…}:domain/rule:identity")
         return bases
@@ -226,15 +248,9 @@ async def _answer(request: Request, asking: Any) -> Response:
     return Response(body, media_type="application/json", headers=headers)
 
 
-def _shown(step: Step) -> dict[str, Any]:
-    return {
-        "at_ms": step.at_ms,
-        "key": step.key,
-        "region": step.region,
-        "units": step.units,
-        "kind": step.kind,
-        "epoch": step.epoch,
-        "n": step.n,
-        "session": step.session,
-        "offset": step.log_offset,
-    }
+def _rule_of(key: str) -> tuple[str, str]:
+    """Domain and rule of a bucket key; two empty ones of what is none."""
+    try:
+        return rule_of(key) if key.startswith("rl:{") else ("", "")
+    except ValueError:
+        return "", ""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
-from global_sync.protocol.messages import Beat, Gone, LeaseRecord, Mark, Record, Snapshot, Welcome
+from global_sync.protocol.messages import Beat, Gone, LeaseRecord, Mark, Record, Snapshot, Welcome, WindowGrant
 from regional_limiter.model.enforcement import BASE
 from services.granted import Granted
 
@@ -20,11 +21,17 @@ SESSIONS = ""
 
 WELCOME, SNAPSHOT = "welcome", "snapshot"
 RENEWED, OVER, LEADER, GONE = "renewed", "over", "leader", "gone"
+WINDOW, WINDOW_OVER = "window", "window_over"
+"""Of a key whose windows are in escrow: what was granted of one, and that it has ended (told, and not kept)."""
+WINDOWS_MOST = 100_000
 
 
 class Step(NamedTuple):
     """From ``at_ms`` on ``region`` is granted ``units`` of ``key`` (None: its base).  ``kind``: what said so (grow,
     keep, welcome, snapshot).
+
+    Of ``window``, ``units`` of one window were granted beyond the region's static part, and ``session`` is when
+    that window ends (ms): no step says so.
 
     Of SESSIONS, without units: ``welcome`` and ``renewed`` (the session lives), ``over`` (it has ended for want of
     renewals: the region is at its floor, and after its consent at its base), ``leader`` (without a region),
@@ -61,6 +68,7 @@ class ShareSteps:
         self._granted = Granted()
         self._units: dict[tuple[str, str], int] = dict(known or {})
         self._sessions: dict[str, _Session] = {}
+        self._windows: dict[tuple[str, str], tuple[int, int]] = {}  # (region, key) -> (end_ms, units)
         self.next_offset = next_offset
         self.epoch = 0
 
@@ -77,6 +85,8 @@ class ShareSteps:
                 steps.append(Step(SESSIONS, "", stamp_ms, None, LEADER, offset, record.epoch, 0, 0))
             elif isinstance(record, LeaseRecord):
                 steps += self._moved([record.key], [record.region], stamp_ms, record.kind.value, offset, record.n)
+            elif isinstance(record, WindowGrant):
+                steps += self._granted_of_window(record.key, [record.region], stamp_ms, offset, record.n)
             elif isinstance(record, Welcome):
                 steps += self._welcomed(record, offset, stamp_ms)
             elif isinstance(record, Beat):
@@ -113,20 +123,26 @@ class ShareSteps:
         for (region, key), units in self._units.items():
             number = self._sessions[region].number if region in self._sessions else 0
             steps.append(Step(key, region, at_ms, units, SNAPSHOT, offset, self.epoch, 0, number))
+        for (region, key), (end_ms, units) in self._windows.items():
+            if end_ms > at_ms:
+                steps.append(Step(key, region, at_ms, units, WINDOW, offset, self.epoch, 0, end_ms))
         return steps
 
-    def moved(self, most: int) -> list[str]:
-        """Keys that are away from base somewhere now, those that moved last first."""
+    def moved(self, most: int, now_ms: int) -> list[str]:
+        """Keys that are away from base somewhere now, or have something granted of their window; those that moved
+        last first, leases before windows."""
         keys: dict[str, None] = {}
-        for _, key in reversed(self._units):
+        running = (key for (_, key), (end_ms, _) in reversed(self._windows.items()) if end_ms > now_ms)
+        for key in chain((key for _, key in reversed(self._units)), running):
             keys[key] = None
             if len(keys) == most:
                 break
         return list(keys)
 
-    def keys_moved(self) -> int:
-        """How many keys are away from base somewhere."""
-        return len({key for _, key in self._units})
+    def keys_moved(self, now_ms: int) -> int:
+        """How many keys are away from base somewhere, or have something granted of their window."""
+        running = {key for (_, key), (end_ms, _) in self._windows.items() if end_ms > now_ms}
+        return len({key for _, key in self._units} | running)
 
     # ---- records
 
@@ -145,6 +161,22 @@ class ShareSteps:
                 number = self._sessions[region].number if region in self._sessions else 0
                 told = None if units == BASE else units
                 steps.append(Step(key, region, at_ms, told, kind, offset, self.epoch, n, number))
+        return steps
+
+    def _granted_of_window(self, key: str, regions: Iterable[str], at_ms: int, offset: int, n: int) -> list[Step]:
+        """What is over already is no step: it would be told of the window after it."""
+        end_ms, totals = self._granted.windows().get(key, (0, {}))
+        steps = []
+        for region in regions:
+            units = totals.get(region, 0)
+            if end_ms <= at_ms or units == 0 or (end_ms, units) == self._windows.get((region, key)):
+                continue
+            self._windows.pop((region, key), None)
+            if len(self._windows) >= WINDOWS_MOST:
+                self._windows = {place: one for place, one in self._windows.items() if one[0] > at_ms}
+            if len(self._windows) < WINDOWS_MOST:
+                self._windows[region, key] = end_ms, units
+            steps.append(Step(key, region, at_ms, units, WINDOW, offset, self.epoch, n, end_ms))
         return steps
 
     def _welcomed(self, record: Welcome, offset: int, at_ms: int) -> list[Step]:
@@ -183,4 +215,27 @@ class ShareSteps:
             return []
         keys = {*self._granted.keys(), *(key for _, key in self._units)}
         regions = sorted({*self._sessions, *record.current} - {*record.gone})
-        return self._moved(sorted(keys), regions, at_ms, SNAPSHOT, offset, 0)
+        steps = self._moved(sorted(keys), regions, at_ms, SNAPSHOT, offset, 0)
+        for key, (_, totals) in self._granted.windows().items():
+            steps += self._granted_of_window(key, totals, at_ms, offset, 0)
+        return steps
+
+
+def with_ends(steps: Iterable[Step], until_ms: int) -> list[Step]:
+    """``steps`` of one key, the oldest first, and one for each window that ended before more was granted."""
+    told: list[Step] = []
+    running: dict[str, Step] = {}
+
+    def end(by_ms: int) -> None:
+        for region, one in sorted(running.items(), key=lambda of: of[1].session):
+            if one.session <= by_ms:
+                told.append(one._replace(at_ms=one.session, units=None, kind=WINDOW_OVER))
+                del running[region]
+
+    for step in steps:
+        end(step.at_ms)
+        if step.kind == WINDOW:
+            running[step.region] = step
+        told.append(step)
+    end(until_ms)
+    return told

@@ -9,7 +9,7 @@ from typing import Any
 
 from regional_limiter.model.share import SHARE_UNITS
 from services.dashboard.past.file import PastFile
-from services.dashboard.past.share_steps import GONE, LEADER, OVER, SESSIONS, Step
+from services.dashboard.past.share_steps import GONE, LEADER, OVER, SESSIONS, WINDOW, Step
 from services.granted import without_released
 
 KEPT_MS = 7 * 86_400_000
@@ -101,7 +101,8 @@ class StoredSteps:
         """(region, key) -> units of those that are away from base, as of the last step."""
         rows = self._file.ask(
             f"select r.name, k.name, s.units {_FROM} where k.name != '' and s.id in"
-            " (select max(id) from steps group by key_id, region_id) and s.units is not null"
+            " (select max(id) from steps group by key_id, region_id) and s.units is not null and s.kind != ?",
+            (WINDOW,),
         )
         return {(region, key): units for region, key, units in rows}
 
@@ -113,7 +114,7 @@ class StoredSteps:
         """``bases``: of every region to be told of."""
         sessions = {one.region: one for one in self._last([SESSIONS], at_ms)}
         said = {one.region: one for one in self._last([key], at_ms)}
-        return held(said, sessions, bases)
+        return held(said, sessions, bases, at_ms)
 
     def leader_at(self, at_ms: int) -> Step | None:
         return next((one for one in self._last([SESSIONS], at_ms) if one.kind == LEADER), None)
@@ -121,10 +122,11 @@ class StoredSteps:
     def moved_at(self, at_ms: int, most: int = KEYS_TOLD_MOST) -> list[str]:
         """Keys that somebody was granted other than its base of, those that moved last first."""
         rows = self._file.ask(
-            "select name from (select k.name as name, s.units as units, max(s.id) as id, s.key_id as key_id"
-            f" {_FROM} where s.at_ms <= ? and k.name != '' group by s.key_id, s.region_id)"
-            " where units is not null group by name order by max(id) desc limit ?",
-            (at_ms, most),
+            "select name from (select k.name as name, s.units as units, max(s.id) as id, s.key_id as key_id,"
+            f" s.kind as kind, s.session as session {_FROM} where s.at_ms <= ? and k.name != ''"
+            " group by s.key_id, s.region_id)"
+            " where units is not null and (kind != ? or session > ?) group by name order by max(id) desc limit ?",
+            (at_ms, WINDOW, at_ms, most),
         )
         return [name for (name,) in rows]
 
@@ -152,14 +154,23 @@ class StoredSteps:
 _ENDED = {OVER: "over", GONE: "gone"}
 
 
-def held(said: Mapping[str, Step], sessions: Mapping[str, Step], bases: Mapping[str, int]) -> dict[str, Held]:
-    """What each region of ``bases`` was granted, by the last steps of a key and of the sessions.  Pure."""
+def held(
+    said: Mapping[str, Step], sessions: Mapping[str, Step], bases: Mapping[str, int], at_ms: int
+) -> dict[str, Held]:
+    """What each region of ``bases`` was granted, by the last steps of a key and of the sessions.  Pure.
+
+    Of a window in escrow that is its base (the static part) and what was granted: no session is needed for that.
+    """
     found: dict[str, Held] = {}
     for region, base in bases.items():
         step, session = said.get(region), sessions.get(region)
         alive = "unknown" if session is None else _ENDED.get(session.kind, "alive")
         if alive == "gone" and session is not None:
             found[region] = Held(0, False, alive, GONE, session.at_ms, session.epoch, session.n)
+        elif step is not None and step.kind == WINDOW:
+            of_window = (step.units or 0) if at_ms < step.session else 0
+            since_ms = step.at_ms if of_window else step.session
+            found[region] = Held(base + of_window, of_window == 0, alive, step.kind, since_ms, step.epoch, step.n)
         elif alive == "over" and session is not None:
             found[region] = Held(base, True, alive, OVER, session.at_ms, session.epoch, session.n)
         elif step is None:

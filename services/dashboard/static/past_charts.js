@@ -162,7 +162,7 @@ export function stepColumns(told, groups) {
     count(one, -1);
     if (step.key === '') one.session = { over: 'over', gone: 'gone' }[step.kind] ?? 'alive';
     else one.lease = step.units;
-    one.units = one.session === 'gone' ? 0 : one.session === 'over' ? one.base : one.lease ?? one.base;
+    one.units = one.session === 'gone' ? 0 : one.session === 'over' && !told.in_windows ? one.base : one.lease ?? one.base;
     count(one, 1);
     put(step.at_ms);
   }

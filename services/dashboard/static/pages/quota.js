@@ -212,12 +212,12 @@ function Shares({ series, steps, groups, span, cursor, setCursor, rule, bases, k
   const name = `s ${rule.name} ${keyShown} ${span.range} ${namesOf(groups)} ${exact}`;
   const label = `Shares of ${rule.id}: ${groups.map((group, index) => `${group.name} ${percent(units(index))}`).join(', ')}`;
   return html`<section class="card rule" aria-label="Shares"><div class="pair wide-left">
-    <figure><figcaption>Shares of the limit${exact ? ', each hand-over as the log has it' : ', on average over keys and time'}; striped: on loan, above the region's base</figcaption>
+    <figure><figcaption>Shares of the limit${exact ? ', each hand-over as the log has it' : ', on average over keys and time'}; striped: ${steps?.in_windows ? 'granted of the window, above the region\'s own part' : 'on loan, above the region\'s base'}</figcaption>
       <${Chart} name=${name} height=${230} options=${(width) => shareOptions(width, 230, groups, bounds, exact)} data=${data} syncName="quota" onCursor=${onCursorOf(held, setCursor)} label=${label} />
     </figure>
     <div class="scroll" tabindex="0"><table class="shares"><thead><tr><th scope="col">${when}</th><th scope="col">share</th><th scope="col">base</th><th scope="col">lent</th><th scope="col">on loan</th></tr></thead>
       <tbody>${groups.map((group, index) => {
-        const [share, rest] = [units(index), sum(group.regions.map((region) => bases[region] ?? null))];
+        const [share, rest] = [units(index), sum(group.regions.map((region) => (steps?.bases ?? bases)[region] ?? null))];
         const session = columns.sessions[index][at];
         return html`<tr key=${group.name}><th scope="row"><${RegionName} name=${group.name} index=${group.index} />
             ${SESSIONS[session] && html`<span class="under">${SESSIONS[session]}</span>`}</th>
@@ -242,7 +242,7 @@ function Keys({ rows, shown, pick, span }) {
     ${rows.some((row) => isHashed(row.key)) && html`<p class="quiet">#… is a hashed key: so the rule wants it (hash_key), or it is too long to be kept as it is.</p>`}<//>`;
 }
 
-const KINDS = { grow: 'given more', keep: 'taken back', welcome: 'new session', renewed: 'session again', over: 'session over', snapshot: 'lowered itself', gone: 'destroyed', leader: 'new leader' };
+const KINDS = { grow: 'given more', keep: 'taken back', welcome: 'new session', renewed: 'session again', over: 'session over', snapshot: 'lowered itself', gone: 'destroyed', leader: 'new leader', window: 'more of this window', window_over: 'the window ended' };
 
 function Steps({ told, groups }) {
   const [most, setMost] = useState(STEPS_LISTED);

@@ -109,7 +109,7 @@ function recordOptions(width, bounds) {
 
 // ---- the timeline
 
-const KINDS = { grow: 'GROW', keep: 'KEEP', welcome: 'WELCOME', renewed: 'renewed', over: 'session over', snapshot: 'SNAPSHOT', gone: 'GONE', leader: 'MARK' };
+const KINDS = { grow: 'GROW', keep: 'KEEP', welcome: 'WELCOME', renewed: 'renewed', over: 'session over', snapshot: 'SNAPSHOT', window: 'WINDOW', gone: 'GONE', leader: 'MARK' };
 
 function Timeline({ route, regions, since }) {
   const { query, set } = route;
@@ -172,7 +172,7 @@ function HeldTable({ held, regions, query }) {
   }
   return html`<div class="scroll" tabindex="0"><table class="held"><thead><tr><th scope="col">key</th>${regions.map((region, index) => html`<th scope="col" key=${region}><${RegionName} name=${region} index=${index} /></th>`)}<th scope="col">together</th></tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${row.key}><th scope="row"><a href=${hrefOf('sync', { ...query, key: row.key })}>${keyName(row.key)}</a><span class="under">${ruleName(row.key)}</span></th>
-      ${regions.map((region) => html`<td key=${region}><${Share} one=${row.regions[region]} /></td>`)}
+      ${regions.map((region) => html`<td key=${region}><${Share} one=${row.regions[region]} inWindows=${row.in_windows} /></td>`)}
       <td class=${row.together > 10_000 ? 'bad strong' : 'strong'}>${percent(row.together)}</td></tr>`)}</tbody></table></div>
     ${rows.length === 0 && html`<${AllAtBase} epoch=${held.epoch} />`}`;
 }
@@ -197,13 +197,14 @@ function HeldApart({ rows, regions, query, epoch }) {
 // One key in many regions.
 function HeldByRegion({ rows, regions }) {
   return rows.map((row) => html`<div class="scroll tall" tabindex="0" key=${row.key}><table class="held"><thead><tr><th scope="col">region</th><th scope="col">share</th></tr></thead>
-    <tbody>${regions.map((region, index) => html`<tr key=${region}><th scope="row"><${RegionName} name=${region} index=${index} /></th><td><${Share} one=${row.regions[region]} /></td></tr>`)}</tbody>
+    <tbody>${regions.map((region, index) => html`<tr key=${region}><th scope="row"><${RegionName} name=${region} index=${index} /></th><td><${Share} one=${row.regions[region]} inWindows=${row.in_windows} /></td></tr>`)}</tbody>
     <tfoot><tr><th scope="row">together</th><td class=${row.together > 10_000 ? 'bad strong' : 'strong'}>${percent(row.together)}</td></tr></tfoot></table></div>`);
 }
 
-function Share({ one }) {
+function Share({ one, inWindows }) {
   if (!one) return NOT_KNOWN;
-  const word = SESSIONS[one.session] ?? (one.is_base ? 'base' : one.borrowed > 0 ? `+ ${percent(one.borrowed)} on loan` : one.lent > 0 ? `− ${percent(one.lent)} lent` : 'its base');
+  const word = inWindows ? (one.borrowed > 0 ? `+ ${percent(one.borrowed)} of this window` : 'its own part')
+    : SESSIONS[one.session] ?? (one.is_base ? 'base' : one.borrowed > 0 ? `+ ${percent(one.borrowed)} on loan` : one.lent > 0 ? `− ${percent(one.lent)} lent` : 'its base');
   return html`<b>${percent(one.units)}</b><span class=${`under ${one.session === 'over' ? 'warn' : ''}`}>${word}</span>`;
 }
 

@@ -9,11 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from global_sync.protocol.messages import Beat, Gone, Kind, LeaseRecord, Mark, Record, Snapshot, Welcome
+from global_sync.protocol.messages import (
+    Beat,
+    Gone,
+    Kind,
+    LeaseRecord,
+    Mark,
+    Record,
+    Snapshot,
+    Welcome,
+    WindowGrant,
+)
 from regional_limiter.model.enforcement import BASE
 from services.dashboard.past import stored_steps as module
 from services.dashboard.past.file import PastFile
-from services.dashboard.past.share_steps import SESSIONS, ShareSteps, Step
+from services.dashboard.past.share_steps import SESSIONS, WINDOW, WINDOW_OVER, ShareSteps, Step, with_ends
 from services.dashboard.past.stored_steps import StoredSteps, held
 from tests.unit.dashboard.past.usage import KEY, OTHER, START_MS
 
@@ -70,10 +80,77 @@ def test_what_records_grant_beyond_the_whole_is_told_as_given_back() -> None:
         return Step(KEY, region, START_MS, units, "grow", n, 1, n, 1)
 
     alive = {region: Step(SESSIONS, region, START_MS, None, "welcome", 0, 1, 0, 1) for region in ("eu", "us")}
-    told = held({"eu": step("eu", 6_000, 3), "us": step("us", 5_500, 4)}, alive, BASES)
+    told = held({"eu": step("eu", 6_000, 3), "us": step("us", 5_500, 4)}, alive, BASES, START_MS)
     assert {region: (one.units, one.given_back) for region, one in told.items()} == {
         "eu": (4_500, 1_500), "us": (5_500, 0),
     }  # fmt: skip
+
+
+STATIC = {"eu": 2_500, "us": 2_500}
+
+
+def of_window(log: Log, second: float) -> dict[str, tuple[int, bool]]:
+    held = log.stored.at(KEY, START_MS + int(second * 1000), STATIC)
+    return {region: (one.units, one.is_base) for region, one in held.items()}
+
+
+def grant(log: Log, second: float, region: str, window: int, total: int) -> list[Step]:
+    """Of windows of a minute."""
+    log.n += 1
+    return log.tell(second, WindowGrant(1, log.n, KEY, region, window, START_MS + window * 60_000, total))
+
+
+def test_what_was_granted_of_a_window_counts_until_it_ends_and_needs_no_session(log: Log) -> None:
+    log.begin()
+    grant(log, 5, "eu", 1, 1_000)
+    grant(log, 9, "eu", 1, 3_000)
+    assert grant(log, 10, "eu", 1, 2_000) == [], "the largest counts"
+    grant(log, 70, "us", 2, 500)
+    log.look(50)  # nobody renewed the sessions
+    assert of_window(log, 4) == {"eu": (2_500, True), "us": (2_500, True)}
+    assert of_window(log, 6) == {"eu": (3_500, False), "us": (2_500, True)}
+    assert of_window(log, 59.9) == {"eu": (5_500, False), "us": (2_500, True)}
+    assert of_window(log, 61) == {"eu": (2_500, True), "us": (2_500, True)}
+    assert of_window(log, 71) == {"eu": (2_500, True), "us": (3_000, False)}
+    moved = [log.stored.moved_at(START_MS + second * 1000) for second in (4, 6, 61, 71)]
+    assert moved == [[], [KEY], [], [KEY]]
+    assert [log.steps.keys_moved(START_MS + second * 1000) for second in (71, 121)] == [1, 0]
+    assert log.steps.moved(5, START_MS + 71_000) == [KEY]
+    assert log.stored.known() == {}, "of a window nothing is a lease"
+
+
+def test_the_end_of_a_window_is_told_among_its_steps_unless_more_was_granted_of_the_next(log: Log) -> None:
+    log.begin()
+    for second, window, total in ((5, 1, 1_000), (61, 2, 700), (200, 4, 300)):
+        grant(log, second, "eu", window, total)
+    steps = log.stored.steps([KEY], START_MS, START_MS + 300_000, 100)
+    told = [(one.at_ms - START_MS, one.kind, one.units) for one in with_ends(steps, START_MS + 230_000)]
+    assert told == [
+        (5_000, WINDOW, 1_000),
+        (60_000, WINDOW_OVER, None),
+        (61_000, WINDOW, 700),
+        (120_000, WINDOW_OVER, None),
+        (200_000, WINDOW, 300),
+    ]
+
+
+def test_a_snapshot_tells_of_windows_that_were_missed_and_not_of_those_that_are_over(log: Log) -> None:
+    windows = {
+        KEY: ((1, START_MS + 60_000, {"eu": 900, "us": 100}),),
+        OTHER: ((0, START_MS - 1, {"eu": 50}),),
+    }
+    steps = log.tell(1, Snapshot(1, 0, 1, 0, {"eu": 1}, {}, (), windows=windows))
+    assert {(one.key, one.region, one.units) for one in steps if one.kind == WINDOW} == {
+        (KEY, "eu", 900),
+        (KEY, "us", 100),
+    }
+    again = ShareSteps(SESSION_MS, log.stored.known(), log.steps.next_offset)
+    again.take([Snapshot(1, 0, 1, 0, {"eu": 1}, {}, (), windows=windows)], 0, START_MS + 1_000)
+    assert again.moved(5, START_MS + 2_000) == [KEY]
+    assert {(one.kind, one.units) for one in again.standing(START_MS + 2_000) if one.key == KEY} == {
+        (WINDOW, 900),
+        (WINDOW, 100),
+    }
 
 
 def test_who_held_what_at_any_moment(log: Log) -> None:
@@ -216,11 +293,11 @@ def test_keys_that_moved_are_found_the_last_moved_first(log: Log) -> None:
     assert log.stored.moved_at(START_MS + 1_500) == [KEY]
     assert log.stored.moved_at(START_MS + 2_500) == [OTHER, KEY]
     assert log.stored.moved_at(START_MS + 3_500) == [OTHER]
-    assert log.steps.moved(5) == [OTHER]
+    assert log.steps.moved(5, START_MS) == [OTHER]
     log.lease(4, "us", 200)
-    assert log.steps.moved(5) == [KEY, OTHER]
+    assert log.steps.moved(5, START_MS) == [KEY, OTHER]
     log.lease(5, "eu", 90, OTHER)
-    assert (log.steps.moved(5), log.steps.moved(1)) == ([OTHER, KEY], [OTHER])
+    assert (log.steps.moved(5, START_MS), log.steps.moved(1, START_MS)) == ([OTHER, KEY], [OTHER])
 
 
 def test_steps_are_bounded_and_what_holds_is_never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
