@@ -139,13 +139,14 @@ def test_a_snapshot_tells_of_windows_that_were_missed_and_not_of_those_that_are_
         KEY: ((1, START_MS + 60_000, {"eu": 900, "us": 100}),),
         OTHER: ((0, START_MS - 1, {"eu": 50}),),
     }
-    steps = log.tell(1, Snapshot(1, 0, 1, 0, {"eu": 1}, {}, (), windows=windows))
+    snapshot = Snapshot(1, 1, 0, 1, (), {"eu": 1}, {}, 1, {}, 1, {}, {}, windows=windows)
+    steps = log.tell(1, snapshot)
     assert {(one.key, one.region, one.units) for one in steps if one.kind == WINDOW} == {
         (KEY, "eu", 900),
         (KEY, "us", 100),
     }
     again = ShareSteps(SESSION_MS, log.stored.known(), log.steps.next_offset)
-    again.take([Snapshot(1, 0, 1, 0, {"eu": 1}, {}, (), windows=windows)], 0, START_MS + 1_000)
+    assert again.take([snapshot], 0, START_MS + 1_000) == [], "it is written already"
     assert again.moved(5, START_MS + 2_000) == [KEY]
     assert {(one.kind, one.units) for one in again.standing(START_MS + 2_000) if one.key == KEY} == {
         (WINDOW, 900),
