@@ -15,6 +15,8 @@ from services.check_api.bodies import BATCH_CHECKS_MOST, AcquireBody, BatchBody,
 from services.check_api.counts import StoreCalls
 from services.check_api.lending import LentBody, TokenLeaseBody
 from services.check_api.metrics import Metrics
+from services.check_api.rls_document import SCHEMAS as RLS_SCHEMAS
+from services.check_api.rls_document import rate_limit_path
 from services.clock import wall_ms
 from services.docs_page import app_with_docs
 from services.errors import MEDIA_TYPE, install_problem_handlers
@@ -114,7 +116,7 @@ def _openapi(web: FastAPI) -> dict[str, Any]:
             [*_REQUESTS, *_ANSWERS],
             ref_template="#/components/schemas/{name}",
         )
-        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
+        document.setdefault("components", {}).setdefault("schemas", {}).update({**schemas, **RLS_SCHEMAS})
         document["paths"].update(_raw_paths())
         web.openapi_schema = document
     return web.openapi_schema
@@ -147,6 +149,7 @@ def _raw_paths() -> dict[str, Any]:
             "checks", f"Up to {BATCH_CHECKS_MOST:,} independent checks", "BatchBody", answers, "1 MiB"
         ),
         "/v1/authorize": _authorize(),
+        "/json": rate_limit_path(_problems("400", "401", "408", "413", "503", limit="64 KiB")),
         "/v1/refund": _post(
             "checks",
             "Give tokens back in the region that charged them; with request_id once, never more than it charged",
