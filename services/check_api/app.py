@@ -211,6 +211,7 @@ class NodeApp:
             headers=options.rls_headers,
             tells_metadata=options.rls_metadata,
             missed_domain=self.counts.missed_domain,
+            traced=None if self.tracing is None else self.tracing.decided,
         )
         self._routes = {
             CHECK_PATH: _Route("POST", self._check),

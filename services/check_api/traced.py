@@ -92,11 +92,19 @@ class NodeTracing:
 
     def told(self, check: Check, outcome: Answer | Allowed | Exception) -> None:
         """What the current span's check came to."""
+        self._tell(check.domain, outcome, check.attributes.get("client_key", ""))
+
+    def decided(self, domain: str, outcome: Answer | Allowed) -> None:
+        """What the current span's request of a gateway came to.  (Its keys are told by their hash alone: a
+        descriptor has no ``client_key``.)"""
+        self._tell(domain, outcome, None)
+
+    def _tell(self, domain: str, outcome: Answer | Allowed | Exception, key: str | None) -> None:
         span = CURRENT.get()
         if span is None:
             return
         attributes = span.attributes
-        attributes["ratelimit.domain"] = check.domain
+        attributes["ratelimit.domain"] = domain
         if isinstance(outcome, Exception):
             attributes["error.type"] = type(outcome).__name__
             return
@@ -108,8 +116,8 @@ class NodeTracing:
             attributes["ratelimit.rule"] = answer.rule
         if any(item.verdict.share_kind is not _WHOLE for item in answer.verdicts):
             self._shared.append((monotonic(), span.context.header()))
-        if self._tells_keys:
-            attributes["ratelimit.key"] = check.attributes.get("client_key", "")
+        if self._tells_keys and key is not None:
+            attributes["ratelimit.key"] = key
         elif (hashed := next((item.key_hash for item in answer.verdicts if item.rule == answer.rule), b"")) != b"":
             attributes["ratelimit.key"] = f"#{hashed.hex()[:12]}"
 

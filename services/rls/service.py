@@ -67,9 +67,10 @@ class RateLimitService:
         headers: HeaderMode = HeaderMode.DRAFT_11,
         tells_metadata: bool = False,
         missed_domain: Callable[[], None] = lambda: None,
+        traced: Callable[[str, Answer | Allowed], None] | None = None,
     ) -> None:
         """``checked`` counts an answer by its domain, ``counted`` one that is told shortly, ``missed_domain`` a
-        request for a domain without rules."""
+        request for a domain without rules.  ``traced`` hears of every answer before it is told; None: nobody."""
         self._limiter = limiter
         self._submit = plainest(limiter)
         self._checked = checked
@@ -78,6 +79,7 @@ class RateLimitService:
         self._allowances = None if tells_metadata else Allowances(headers)
         self._tells_metadata = tells_metadata
         self._missed_domain = missed_domain
+        self._traced = traced
 
     def should_rate_limit(self, request: Request, told: Told) -> None:
         """Decide ``request``; ``told`` may be called before this returns.  Raises Failed, then never calls it."""
@@ -132,6 +134,8 @@ class RateLimitService:
 
     def encoded(self, domain: str, answer: Answer | Allowed) -> bytes:
         """The message that tells the answer to one check, which is counted."""
+        if self._traced is not None:
+            self._traced(domain, answer)
         if isinstance(answer, Allowed):
             shortly = self._allowances.told(answer) if self._allowances is not None else None
             if shortly is not None:
@@ -200,6 +204,8 @@ class RateLimitService:
 
     def _tell(self, told: Told, domain: str, whole: Answer, each: Sequence[Answer]) -> None:
         try:
+            if self._traced is not None:
+                self._traced(domain, whole)
             self._note(domain, whole)
             response = Response(
                 OK if whole.allowed else OVER_LIMIT,

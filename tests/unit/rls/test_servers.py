@@ -62,7 +62,8 @@ class Front:
 @asynccontextmanager
 async def front(kind: str, tracing: NodeTracing | None = None, **options: Any) -> AsyncIterator[Front]:
     async with in_memory(RULES) as limiter:
-        service = RateLimitService(limiter, lambda domain, answer: None)
+        traced = None if tracing is None else tracing.decided
+        service = RateLimitService(limiter, lambda domain, answer: None, traced=traced)
         noted = Noted()
         decide = service.submit
 
@@ -128,6 +129,24 @@ async def test_a_call_of_a_traced_caller_is_a_span_under_its_own(kind: str) -> N
     assert (f"{span.context.trace_id:032x}", f"{span.parent_id:016x}") == (trace, parent)
     assert (span.attributes["rpc.system"], span.attributes["rpc.grpc.status_code"]) == ("grpc", 0)
     assert span.failed is None
+
+
+@pytest.mark.parametrize("descriptors", [1, 2])
+async def test_a_span_says_what_was_decided_and_of_a_key_only_its_hash(kind: str, descriptors: int) -> None:
+    tracing = NodeTracing(Tracer(0.0, 1000), Counts(), tells_keys=True)
+    trace = [("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")]
+    request = asked(hits=3)
+    for _ in range(descriptors - 1):
+        request.descriptors.add().entries.add(key="kind", value="without a rule")
+    async with front(kind, tracing) as running, calling(running) as stub:
+        for _ in range(2):
+            await stub.ShouldRateLimit(request, metadata=trace)
+    allowed, denied = (span.attributes for span in tracing.tracer.take())
+    told = {"ratelimit.domain": "edge", "ratelimit.rule": "few", "ratelimit.degraded": False}
+    assert allowed.items() >= {**told, "ratelimit.outcome": "allowed", "ratelimit.reason": "ok"}.items()
+    assert denied.items() >= {**told, "ratelimit.outcome": "denied", "ratelimit.reason": "limited"}.items()
+    assert str(denied["ratelimit.key"]).startswith("#")
+    assert "ann" not in str(denied)
 
 
 async def test_what_is_wrong_is_named(kind: str) -> None:
