@@ -42,9 +42,12 @@ from services.check_api.authorize import (
     AUTHORIZE_PATH,
     AUTHORIZE_PREFIX,
     METHODS,
+    Asked,
     AuthorizeOptions,
     Authorizer,
 )
+from services.check_api.authorize_heads import HEADS_MOST as AUTHORIZE_HEADS_MOST
+from services.check_api.authorize_heads import AuthorizeHeads
 from services.check_api.batches import Batches, Outcomes
 from services.check_api.bodies import (
     BATCH_BYTES_MOST,
@@ -89,7 +92,7 @@ from services.rls.messages import OK as RLS_OK
 from services.rls.messages import BadRequest
 from services.rls.rpc import INVALID_ARGUMENT, Failed
 from services.rls.service import RateLimitService
-from services.tokens import bears_token, is_token
+from services.tokens import bears_either
 from services.tracing import Tracer, working_at
 
 if TYPE_CHECKING:
@@ -104,8 +107,6 @@ PARSED_AT_ONCE_BYTES = 4096
 PARSED_BESIDE_MOST = 8
 """Large batches that are parsed, or wait to be parsed, in threads: each holds up to a MiB."""
 LOG_ERRORS_EVERY_S = 1.0
-TOKEN_HEADER = b"x-apportion-token"
-"""Bears the token where ``Authorization`` is the caller's caller's, as in what a gateway passes on."""
 LEASE_ID_BYTES = 16
 """Of the ids of leases that are made here: nobody guesses another's."""
 
@@ -204,6 +205,7 @@ class NodeApp:
         self.bodies = KnownBodies()
         self.templates = Templates(options.headers, options.legacy_reset)
         self._authorizer = Authorizer(options.authorize)
+        self.authorize_heads = AuthorizeHeads(self._authorizer, self._token)
         self.rls = RateLimitService(
             limiter,
             self.counts.checked,
@@ -266,6 +268,7 @@ class NodeApp:
         """By table of the HTTP layer: entries, and how many there may be."""
         return {
             "heads": (len(self.heads.known), HEADS_MOST),
+            "authorize_heads": (len(self.authorize_heads.known), AUTHORIZE_HEADS_MOST),
             "bodies": (len(self.bodies.known), BODIES_MOST),
             "series": (len(self.counts.checks), SERIES_MOST),
         }
@@ -326,13 +329,12 @@ class NodeApp:
     async def _authorize(self, scope: Scope, receive: Receive) -> Reply:
         asked = self._authorizer.read(scope)
         try:
-            answer = await self.limiter.check(asked.check)
+            outcome: Answer | Exception = await self.limiter.check(asked.check)
         except InvalidCheck as error:
-            return asked.refused(error)
+            outcome = error
         if self.tracing is not None:
-            self.tracing.told(asked.check, answer)
-        self.counts.checked(asked.check.domain, answer)
-        return asked.reply(answer, self._lines(answer))
+            self.tracing.told(asked.check, outcome)
+        return self.authorized(asked, outcome)
 
     async def _check_batch(self, scope: Scope, receive: Receive) -> Reply:
         body = await _read_body(scope, receive, BATCH_BYTES_MOST)
@@ -473,6 +475,21 @@ class NodeApp:
         self.counts.checked(check.domain, answer)
         return self.told(answer, detail)
 
+    def authorized(self, asked: Asked, outcome: Answer | Allowed | Exception) -> Reply:
+        """Count and tell the answer to a gateway's question.  Raises what is no answer to it."""
+        if isinstance(outcome, Allowed):
+            said = self.templates.lines_to(outcome)
+            if said is not None:
+                self.counts.count(said[0])
+                return asked.passed(said[1])
+            outcome = answer_in_full(outcome)
+        if isinstance(outcome, InvalidCheck):
+            return asked.refused(outcome)
+        if isinstance(outcome, Exception):
+            raise outcome
+        self.counts.checked(asked.check.domain, outcome)
+        return asked.reply(outcome, self._lines(outcome))
+
     def decided_batch(self, checks: Sequence[Check | Exception], outcomes: Outcomes) -> Reply:
         """Count and tell the answers to a batch; an error is told in its own place."""
         said: list[bytes] = []
@@ -558,13 +575,7 @@ class NodeApp:
         return self._token is None or self._bears_token(scope)
 
     def _bears_token(self, scope: Scope) -> bool:
-        if self._token is None:
-            return False
-        headers = scope["headers"]
-        own = next((value for name, value in headers if name == TOKEN_HEADER), None)
-        if own is not None and is_token(own, self._token):
-            return True
-        return bears_token(next((value for name, value in headers if name == b"authorization"), b""), self._token)
+        return self._token is not None and bears_either(scope["headers"], self._token)
 
     def note_unexpected(self, error: Exception) -> None:
         """Count an exception that nobody foresaw, and log one a second of them."""

@@ -93,10 +93,20 @@ class Asked:
         self._denied = denied
         self._undecided = undecided
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for questions that are asked and answered alike."""
+        check = self.check
+        return check.domain, check.cost, *check.attributes.items(), self._denied, self._undecided
+
+    def passed(self, lines: Lines) -> Reply:
+        """200 without a body; ``lines``: the rate limit headers."""
+        return Reply(200, lines + _NO_STORE_LINE, b"")
+
     def reply(self, answer: Answer, lines: Lines) -> Reply:
-        """200 without a body, or a denial as a problem; ``lines``: the rate limit headers."""
+        """:meth:`passed`, or a denial as a problem."""
         if answer.allowed:
-            return Reply(200, lines + _NO_STORE_LINE, b"")
+            return self.passed(lines)
         if answer.reason is Reason.STORE_UNAVAILABLE:
             detail = "this cannot be decided now, and is not allowed without"
             status, kind = self._undecided, REDUCED_CAPACITY
@@ -154,6 +164,12 @@ class Authorizer:
         sources = {**OWN_ATTRIBUTES, **options.attributes}
         self._attributes = {name: _Source(text) for name, text in sources.items()}
 
+    @property
+    def headers(self) -> set[bytes]:
+        """Those from which something is taken, beside the ones that gateways write."""
+        sources = [*self._client_key, *self._attributes.values()]
+        return {self._address_header, *(source.header for source in sources if source.header is not None)}
+
     def read(self, scope: MutableMapping[str, Any]) -> Asked:
         """The check of one request (an ASGI scope).  Raises Refused for what the operator has to mend."""
         told = _Told(scope, self._address_header, self._addresses)
@@ -185,14 +201,14 @@ class Authorizer:
 class _Source:
     """``name``: of the source itself, or of the header."""
 
-    __slots__ = ("_header", "name")
+    __slots__ = ("header", "name")
 
     def __init__(self, text: str) -> None:
         self.name = text.removeprefix(_HEADER).lower()
-        self._header = self.name.encode() if text.startswith(_HEADER) else None
+        self.header = self.name.encode() if text.startswith(_HEADER) else None
 
     def of(self, told: _Told) -> str | None:
-        return told.own(self.name) if self._header is None else told.header(self._header)
+        return told.own(self.name) if self.header is None else told.header(self.header)
 
 
 @dataclass(frozen=True, slots=True)

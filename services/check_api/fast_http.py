@@ -1,4 +1,5 @@
-"""One connection, with a shorter way for the requests that nearly all are: well-formed checks and batches.
+"""One connection, with a shorter way for the requests that nearly all are: well-formed checks and batches, and what
+gateways ask of a request (``authorize_heads.py``).
 
 Such a request goes from bytes to the limiter, and its answer by callback to bytes: no scope, no task, no future.
 Whatever is not plainly one of them, or turns out to be wrong, goes on to the slow path (uvicorn's protocol, and
@@ -33,6 +34,7 @@ from regional_limiter.model.decision import Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from regional_limiter.store.base import Allowed
 from services.check_api.app import TOO_MANY_BATCHES, NodeApp
+from services.check_api.authorize_heads import begins, may_begin
 from services.check_api.batches import Outcomes
 from services.check_api.bounded_http import BoundedHttp, encode_reply
 from services.check_api.heads import BATCH_PATH, HEAD_BYTES_MOST, REQUEST_LINES, Head, without_trace
@@ -54,11 +56,11 @@ _LONGEST_LINE = max(map(len, REQUEST_LINES))
 class _Asked:
     """A request that is being answered.  ``reply`` None: not yet."""
 
-    __slots__ = ("checks", "path", "protocol", "reply", "started_s")
+    __slots__ = ("checks", "head", "protocol", "reply", "started_s")
 
-    def __init__(self, protocol: FastHttp, path: str, checks: Sequence[Check]) -> None:
+    def __init__(self, protocol: FastHttp, head: Head, checks: Sequence[Check]) -> None:
         self.protocol = protocol
-        self.path = path
+        self.head = head
         self.checks = checks
         self.started_s = perf_counter()
         self.reply: Reply | None = None
@@ -79,7 +81,7 @@ class _Asked:
         if response is None:
             self.answer(reply)
         else:
-            node.counts.served("POST", self.path, 200, perf_counter() - self.started_s)
+            node.counts.served("POST", self.head.path, 200, perf_counter() - self.started_s)
             protocol.write_only(response)
 
     def decided_batch(self, outcomes: Outcomes) -> None:
@@ -92,8 +94,24 @@ class _Asked:
 
     def answer(self, reply: Reply) -> None:
         self.reply = reply
-        self.protocol.node.counts.served("POST", self.path, reply.status, perf_counter() - self.started_s)
+        head, duration_s = self.head, perf_counter() - self.started_s
+        self.protocol.node.counts.served(head.method, head.path, reply.status, duration_s)
         self.protocol.answered(reply)
+
+
+class _Authorizing(_Asked):
+    """What a gateway asks."""
+
+    __slots__ = ()
+
+    def decided(self, outcome: Answer | Allowed | Exception) -> None:
+        node, asked = self.protocol.node, self.head.asked
+        assert asked is not None
+        try:
+            reply = node.authorized(asked, outcome)
+        except Exception as error:
+            reply = node.failed(error)
+        self.answer(reply)
 
 
 class _Traced(_Asked):
@@ -101,8 +119,8 @@ class _Traced(_Asked):
 
     __slots__ = ("span",)
 
-    def __init__(self, protocol: FastHttp, path: str, checks: Sequence[Check], span: Span) -> None:
-        super().__init__(protocol, path, checks)
+    def __init__(self, protocol: FastHttp, head: Head, checks: Sequence[Check], span: Span) -> None:
+        super().__init__(protocol, head, checks)
         self.span = span
 
     def decided(self, outcome: Answer | Allowed | Exception) -> None:
@@ -126,7 +144,14 @@ class _Traced(_Asked):
     def _ended(self, status: int) -> None:
         tracing = self.protocol.node.tracing
         assert tracing is not None
-        tracing.ended(self.span, "POST", self.path, status, perf_counter() - self.started_s)
+        head = self.head
+        tracing.ended(self.span, head.method, head.path, status, perf_counter() - self.started_s)
+
+
+class _TracedAuthorizing(_Traced, _Authorizing):
+    """What a gateway asks, and its trace is kept."""
+
+    __slots__ = ()
 
 
 class FastHttp(BoundedHttp):
@@ -194,18 +219,25 @@ class FastHttp(BoundedHttp):
         """The head that begins at ``at`` and is not known as it stands, with its ``traceparent``.  None: there is
         none, and what is there was gone on with."""
         so_far = data[at:]
+        of_gateway = False
         if not so_far.startswith(REQUEST_LINES):
-            short = len(so_far) < _LONGEST_LINE
-            self._go_on(so_far, plain=short and any(line.startswith(so_far) for line in REQUEST_LINES))
-            return None, None
+            of_gateway = begins(so_far)
+            if not of_gateway:
+                short = len(so_far) < _LONGEST_LINE and any(line.startswith(so_far) for line in REQUEST_LINES)
+                self._go_on(so_far, plain=short or may_begin(so_far))
+                return None, None
         if body_at < 4:
             self._go_on(so_far, plain=len(so_far) < HEAD_BYTES_MOST and bool(_HEAD_SO_FAR.match(so_far)))
             return None, None
         plain, traceparent = without_trace(data[at:body_at])
-        head = self.node.heads.find(plain)
+        node = self.node
+        head = node.authorize_heads.find(plain, self._peer()) if of_gateway else node.heads.find(plain)
         if head is None:
             self._go_on(so_far, plain=False)
         return head, traceparent
+
+    def _peer(self) -> str | None:
+        return self.client[0] if self.client else None
 
     def _begin(self, head: Head, body: bytes, traceparent: bytes | None) -> bool:
         """False: nothing has been asked, and the slow path shall answer."""
@@ -216,20 +248,23 @@ class FastHttp(BoundedHttp):
             return False
         if not self._answered_at_s:
             self.has_asked()
-        path, bodies = head.path, node.bodies
+        bodies = node.bodies
         try:
-            if path == BATCH_PATH:
+            if head.asked is not None:
+                check = head.asked.check
+            elif head.path == BATCH_PATH:
                 checks = bodies.read_batch(body)
-                return checks is not None and self._begin_batch(checks, traceparent)
-            check = bodies.known.get(body) or bodies.read(body)
+                return checks is not None and self._begin_batch(head, checks, traceparent)
+            else:
+                check = bodies.known.get(body) or bodies.read(body)
         except Exception:
             # Wrong, or not foreseen: the slow path reads it again, and says which.
             return False
         tracing = node.tracing
-        span = None if tracing is None else tracing.begin("POST", path, traceparent)
-        if span is None and self._answered_at_once(check, path):
+        span = None if tracing is None else tracing.begin(head.method, head.path, traceparent)
+        if span is None and self._answered_at_once(head, check):
             return True
-        asked = _Asked(self, path, (check,)) if span is None else _Traced(self, path, (check,), span)
+        asked = self._asked_of(head, check, span)
         self._asked.append(asked)
         try:
             if span is None:
@@ -244,7 +279,7 @@ class FastHttp(BoundedHttp):
             asked.decided(error)
         return True
 
-    def _answered_at_once(self, check: Check, path: str) -> bool:
+    def _answered_at_once(self, head: Head, check: Check) -> bool:
         """Whether the answer is known here, by a token lease, and nothing stands before it: then it is written."""
         node = self.node
         if self._asked or self._leaving or node.draining:
@@ -254,20 +289,29 @@ class FastHttp(BoundedHttp):
             allowed = node.leased(check)
             if allowed is None:
                 return False
-            response = node.response(check, allowed, self.default_lines())
+            asked = head.asked
+            response = None if asked else node.response(check, allowed, self.default_lines())
             if response is None:
-                response = encode_reply(node.decided(check, allowed), self.default_lines())
+                reply = node.authorized(asked, allowed) if asked else node.decided(check, allowed)
+                response = encode_reply(reply, self.default_lines())
         except Exception as error:
             reply = node.failed(error)
             status, response = reply.status, encode_reply(reply, self.default_lines())
-        node.counts.served("POST", path, status, perf_counter() - started_s)
+        node.counts.served(head.method, head.path, status, perf_counter() - started_s)
         self._write(response, 1)
         return True
 
-    def _begin_batch(self, checks: Sequence[Check], traceparent: bytes | None) -> bool:
+    def _asked_of(self, head: Head, check: Check, span: Span | None) -> _Asked:
+        if head.asked is None:
+            return _Asked(self, head, (check,)) if span is None else _Traced(self, head, (check,), span)
+        if span is None:
+            return _Authorizing(self, head, (check,))
+        return _TracedAuthorizing(self, head, (check,), span)
+
+    def _begin_batch(self, head: Head, checks: Sequence[Check], traceparent: bytes | None) -> bool:
         tracing = self.node.tracing
         span = None if tracing is None else tracing.begin("POST", BATCH_PATH, traceparent)
-        asked = _Asked(self, BATCH_PATH, checks) if span is None else _Traced(self, BATCH_PATH, checks, span)
+        asked = _Asked(self, head, checks) if span is None else _Traced(self, head, checks, span)
         self._asked.append(asked)
         with nullcontext() if span is None else working_at(span):
             if not self.node.batches.submit(checks, asked.decided_batch):

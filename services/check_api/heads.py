@@ -1,4 +1,4 @@
-"""Which requests the fast path may answer, by their heads.
+"""Which requests the fast path may answer, by their heads: checks here, a gateway's in ``authorize_heads.py``.
 
 A head is plain if uvicorn's own parser reads from it a POST of HTTP/1.1 to one of two paths, kept alive, with one
 length, nothing to wait for and the right token.  Whatever else a head says, also if it is right, is left to the
@@ -8,12 +8,16 @@ slow path.  Callers send the same head again and again, so what was read from it
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import httptools
 
 from services.check_api.bodies import BATCH_BYTES_MOST, BODY_BYTES_MOST
+from services.check_api.headers import Header
 from services.tokens import bears_token
+
+if TYPE_CHECKING:
+    from services.check_api.authorize import Asked
 
 CHECK_PATH: Final = "/v1/check"
 BATCH_PATH: Final = "/v1/check:batch"
@@ -34,6 +38,9 @@ _TRACEPARENT = re.compile(
 _TRACESTATE = re.compile(rb"\r\n[Tt]race[Ss]tate:[\x20-\x7e\t]*(?=\r\n[^ \t])")
 
 
+TRACE_HEADERS: Final = (b"traceparent", b"tracestate")
+
+
 def without_trace(head: bytes) -> tuple[bytes, bytes | None]:
     """``head`` without what is new in it with every request of a traced caller, and its ``traceparent``, if any.
 
@@ -49,10 +56,12 @@ def without_trace(head: bytes) -> tuple[bytes, bytes | None]:
 
 
 class Head(NamedTuple):
-    """A plain head.  ``length``: of the body, in bytes."""
+    """A plain head.  ``length``: of the body, in bytes.  ``asked``: a gateway's question, all in the head."""
 
     path: str
     length: int
+    method: str = "POST"
+    asked: Asked | None = None
 
 
 class Heads:
@@ -75,39 +84,59 @@ class Heads:
         return known
 
     def _read(self, head: bytes) -> Head | None:
-        said = _Said()
-        parser = httptools.HttpRequestParser(said)
-        try:
-            parser.feed_data(head)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            return None
-        if said.unfit or not said.complete or parser.get_http_version() != "1.1" or not parser.should_keep_alive():
+        said = read_head(head)
+        if said is None:
             return None
         length = said.length()
         path = said.url.decode("latin-1")
         bytes_most = {CHECK_PATH: BODY_BYTES_MOST, BATCH_PATH: BATCH_BYTES_MOST}.get(path, -1)
-        if parser.get_method() != b"POST" or length is None or length > bytes_most:
+        if said.method != b"POST" or length is None or length > bytes_most:
             return None
-        if self._token is not None and not bears_token(said.authorization, self._token):
+        if self._token is not None and not bears_token(said.first(b"authorization"), self._token):
             return None
         return Head(path, length)
 
 
-class _Said:
-    """What the parser tells.  ``unfit``: more than one head, or something that only the slow path deals with."""
+def read_head(head: bytes) -> Said | None:
+    """What ``head`` says; None: it is more than one, or says what only the slow path deals with."""
+    said = Said()
+    parser = httptools.HttpRequestParser(said)
+    try:
+        parser.feed_data(head)
+    except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+        return None
+    if said.unfit or not said.complete or parser.get_http_version() != "1.1" or not parser.should_keep_alive():
+        return None
+    said.method = parser.get_method()
+    return said
+
+
+class Said:
+    """What the parser tells.  ``headers``: as ASGI has them.  ``unfit``: see :func:`read_head`."""
 
     def __init__(self) -> None:
+        self.method = b""
         self.url = b""
-        self.lengths: list[bytes] = []
-        self.authorization = b""
+        self.headers: list[Header] = []
         self.unfit = False
         self.complete = False
 
     def length(self) -> int | None:
         """The one length of the body, None if there is not exactly one."""
-        if len(self.lengths) != 1 or not self.lengths[0].isdigit() or len(self.lengths[0]) > 9:
+        lengths = self._lengths()
+        if len(lengths) != 1 or not lengths[0].isdigit() or len(lengths[0]) > 9:
             return None
-        return int(self.lengths[0])
+        return int(lengths[0])
+
+    def has_no_length(self) -> bool:
+        return not self._lengths()
+
+    def _lengths(self) -> list[bytes]:
+        return [value for name, value in self.headers if name == b"content-length"]
+
+    def first(self, wanted: bytes) -> bytes:
+        """The first header of that name, empty if there is none."""
+        return next((value for name, value in self.headers if name == wanted), b"")
 
     def on_message_begin(self) -> None:
         self.unfit = self.unfit or self.complete
@@ -117,11 +146,8 @@ class _Said:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
-        if name == b"content-length":
-            self.lengths.append(value)
-        elif name == b"authorization":
-            self.authorization = self.authorization or value
-        elif name in _NEVER_PLAIN and not (name == b"connection" and value.lower() == b"keep-alive"):
+        self.headers.append((name, value))
+        if name in _NEVER_PLAIN and not (name == b"connection" and value.lower() == b"keep-alive"):
             self.unfit = True
 
     def on_headers_complete(self) -> None:

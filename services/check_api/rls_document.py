@@ -40,7 +40,7 @@ _REQUEST: Final = {
                                 "description": "Stands in for the rules, as a window of its unit",
                             },
                             "hitsAddend": {
-                                "description": "What it costs, where the request's hitsAddend is not meant; 0 looks",
+                                "description": "What it costs, in place of the request's; 0 only looks",
                                 "oneOf": [_UINT32, {"type": "string", "pattern": "^[0-9]{1,10}$"}],
                             },
                             "isNegativeHits": {
@@ -101,7 +101,7 @@ def rate_limit_path(problems: dict[str, Any]) -> dict[str, Any]:
     return {
         "post": {
             "tags": ["gateways"],
-            "summary": "Envoy's rate limit service for callers without gRPC; zero fields are left out of the answer",
+            "summary": "Envoy's rate limit service without gRPC; what is zero is left out of the answer",
             "requestBody": {"required": True, "content": asked},
             "responses": {
                 "200": {"description": "Every descriptor is within its limits", "content": answer},

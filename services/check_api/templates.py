@@ -48,7 +48,7 @@ _PLACES: Final = tuple(range(8))
 
 
 Said = tuple[Series, bytes]
-"""A whole response, or a body, and the series of the counts that it belongs to."""
+"""A whole response, or a part of one, and the series of the counts that it belongs to."""
 
 
 class _Template(NamedTuple):
@@ -103,11 +103,11 @@ class _Rules:
     """What the answers that these rules allow together have in common, whoever asks.
 
     ``bodies``: formats of what is left and ms to the reset, by the rule that they name.  ``heads``: of all of them,
-    by the order in which headers name them.  ``alone``: the one head of a rule that is met alone, where both kinds
-    of headers are sent: nearly all answers have it.
+    by the order in which headers name them; ``forms``: of their rate limit headers alone.  ``alone``: the one head
+    of a rule that is met alone, where both kinds of headers are sent: nearly all answers have it.
     """
 
-    __slots__ = ("alone", "bodies", "heads", "in_order", "items", "mode", "series")
+    __slots__ = ("alone", "bodies", "forms", "heads", "in_order", "items", "mode", "series")
 
     def __init__(self, rules: Sequence[Rule], bodies: list[bytes], mode: HeaderMode) -> None:
         self.series: list[Series] = [(rule.domain, rule.id, ALLOWED, _OK._value_) for rule in rules]
@@ -116,6 +116,7 @@ class _Rules:
         self.mode = mode
         self.in_order = tuple(range(len(rules)))
         self.heads: dict[tuple[int, ...], _Head] = {}
+        self.forms: dict[tuple[int, ...], _Head] = {}
         self.alone = self.head(self.in_order)[0] if len(rules) == 1 and mode is _BOTH else None
 
     def response(
@@ -136,21 +137,45 @@ class _Rules:
         """The head of a response that names the rules in ``order``, kept."""
         if len(self.heads) >= ORDERS_MOST:
             self.heads.clear()
-        lines = allowed_format([self.items[place] for place in order], self.mode)
+        lines = self._lines(order)
         # A length of no digits, as no body has it.
         head = encode_reply(Reply(200, lines + JSON_LINES.replace(b"%", b"%%"), b""), b"%b")
         head = head.replace(b"content-length: 0\r\n", b"content-length: %d\r\n")
+        length = 1 + 3 * len(self.in_order)
+        told = self.heads[order] = (head, itemgetter(0, *self._places(order), length))
+        return told
+
+    def lines(self, left: list[int], resets_ms: list[int], hashes: Sequence[bytes]) -> Said:
+        """The rate limit headers alone, of an answer without a body."""
+        order = self.in_order
+        if len(order) != 1 and left != sorted(left):
+            order = tuple(sorted(order, key=left.__getitem__))
+        form, in_its_order = self.forms.get(order) or self._form(order)
+        resets_s = [-(-reset_ms // 1000) for reset_ms in resets_ms]
+        return self.series[order[0]], form % in_its_order((None, *hashes, *left, *resets_s))
+
+    def _form(self, order: tuple[int, ...]) -> _Head:
+        if len(self.forms) >= ORDERS_MOST:
+            self.forms.clear()
+        places = self._places(order)
+        told = self.forms[order] = (self._lines(order), itemgetter(*places) if places else lambda values: ())
+        return told
+
+    def _lines(self, order: tuple[int, ...]) -> bytes:
+        return allowed_format([self.items[place] for place in order], self.mode)
+
+    def _places(self, order: tuple[int, ...]) -> list[int]:
+        """Where the values of :meth:`_lines` stand among those of a head."""
         rules, mode = len(self.in_order), self.mode
         first_left, first_s = 1 + rules, 1 + 2 * rules
-        places = [0]
+        places: list[int] = []
         if mode is _BOTH or mode is _DRAFT_11:
             places += [1 + place for place in order]
             for place in order:
                 places += (first_left + place, first_s + place)
         if mode is _BOTH or mode is _LEGACY:
             places += (first_left + order[0], first_s + order[0])
-        told = self.heads[order] = (head, itemgetter(*places, 1 + 3 * rules))
-        return told
+        return places
 
 
 class _Told(NamedTuple):
@@ -220,6 +245,16 @@ class Templates:
             return None
         closest = 0 if len(left) == 1 else left.index(min(left))
         return rules.series[closest], rules.bodies[closest] % (left[closest], resets_ms[closest])
+
+    def lines_to(self, allowed: Allowed) -> Said | None:
+        """The rate limit headers of an answer without a body, of an allowance that no answer was made of yet."""
+        told: _Told | None = allowed.asking.told
+        if told is None or told.owner is not self:
+            told = self._learnt_of(allowed.asking)
+        rules, left, resets_ms = told.rules, allowed.left, allowed.reset_after_ms
+        if rules is None or max(left) > LARGEST_FIELD_INTEGER or max(resets_ms) > LARGEST_FIELD_INTEGER:
+            return None
+        return rules.lines(left, resets_ms, told.hashes)
 
     def _learnt_of(self, asking: Asking) -> _Told:
         steps = asking.plan.steps

@@ -1,70 +1,57 @@
-"""What a gateway's question costs a node, beside a check on the same (slow) path.
+"""What a gateway's question costs a node, beside a check and beside the slow path.
 
-    python -m tests.bench.forward_auth
+    python -m tests.bench.forward_auth [--rounds 200]
 
-The ASGI application alone, without sockets and uvicorn, its store in memory; the best of many rounds in one run.
+As ``http_in_memory`` measures: whole connections of the node's own protocol, without sockets, before a Redis that
+says the same to every call; the best of many rounds in one run.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+import argparse
 
 import uvloop
 
-from regional_limiter.in_process import in_memory
-from services.check_api.app import NodeApp, NodeOptions, create_app
+from tests.bench.http_checks import singles
+from tests.bench.http_in_memory import cpu_us
 
-RULES = {"rules": [{"id": "hot", "match": {}, "key": ["ip"], "capacity": 100_000_000, "refill": "1/s"}]}
-BODY = b'{"client_key":"192.0.2.7","resource":"GET /orders/7","attributes":{"ip":"192.0.2.7"}}'
-HEADERS = [
-    (b"host", b"apportion"),
-    (b"x-forwarded-for", b"192.0.2.7"),
-    (b"x-forwarded-host", b"shop.example"),
-    (b"x-forwarded-method", b"GET"),
-    (b"x-forwarded-uri", b"/orders/7?page=2"),
-]
-ROUNDS, CALLS = 30, 500
+SHOPPERS = 500
+NEW = 65_000
+"""More than are asked in all rounds."""
 
 
-def question(app: NodeApp, method: str, path: str, body: bytes) -> Callable[[], Awaitable[None]]:
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Any) -> None:
-        assert message.get("status", 200) == 200
-
-    async def ask() -> None:
-        scope = {
-            "type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": path,
-            "raw_path": path.encode(), "root_path": "", "query_string": b"denied=403", "headers": HEADERS,
-            "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2),
-        }  # fmt: skip
-        await app(scope, receive, send)
-
-    return ask
+def questions(count: int = SHOPPERS, callers: int = SHOPPERS) -> list[bytes]:
+    """What a gateway asks: of so many requests of so many callers, again and again."""
+    return [
+        (
+            "GET /v1/authorize?resource=one&denied=403 HTTP/1.1\r\nHost: apportion\r\n"
+            f"X-Forwarded-For: 192.0.{number % callers // 256}.{number % callers % 256}\r\n"
+            f"X-Forwarded-Host: shop.example\r\nX-Forwarded-Method: GET\r\nX-Forwarded-Uri: /orders/{number}?page=2\r\n\r\n"
+        ).encode()
+        for number in range(count)
+    ]
 
 
-async def best_us(ask: Callable[[], Awaitable[None]]) -> float:
-    best = float("inf")
-    for _ in range(ROUNDS):
-        began_s = time.process_time()
-        for _ in range(CALLS):
-            await ask()
-        best = min(best, (time.process_time() - began_s) / CALLS * 1e6)
-    return best
+async def measure(rounds: int) -> None:
+    told = {"a check": await cpu_us("ours", singles(), 1, rounds)}
+    for kind, path in (("ours", ""), ("slow", ", slow path")):
+        for name, asked in (
+            ("a question", questions()),
+            ("a question, each of a new path", questions(NEW)),
+            ("a question, each of a new caller", questions(NEW, NEW)),
+        ):
+            told[name + path] = await cpu_us(kind, asked, 1, rounds, expected=b"HTTP/1.1 200 OK")
+    told["a check, slow path"] = await cpu_us("slow", singles(), 1, rounds)
+    print(f"{'in memory':<44}{'us':>8}{'ratio':>8}")
+    for name, spent_us in told.items():
+        print(f"{name:<44}{spent_us:>8.1f}{spent_us / told['a check']:>8.2f}")
 
 
-async def main() -> None:
-    async with in_memory(RULES) as limiter:
-        app = create_app(limiter, NodeOptions("local", "local-1"))
-        check = await best_us(question(app, "POST", "/v1/check", BODY))
-        authorize = await best_us(question(app, "GET", "/v1/authorize", b""))
-    print(f"{'the application, a question':<38}{'us':>8}{'ratio':>8}")
-    print(f"{'POST /v1/check, slow path':<38}{check:>8.1f}{1:>8.2f}")
-    print(f"{'GET /v1/authorize':<38}{authorize:>8.1f}{authorize / check:>8.2f}")
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=200)
+    uvloop.run(measure(parser.parse_args().rounds))
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    main()

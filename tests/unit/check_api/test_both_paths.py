@@ -16,6 +16,7 @@ from regional_limiter.limiter import Done
 from regional_limiter.model.decision import Answer, Check
 from regional_limiter.model.errors import InvalidCheck, RulesUnavailable
 from services.check_api import app, fast_http
+from services.check_api.authorize import AuthorizeOptions
 from services.check_api.bounded_http import BoundedHttp
 from services.check_api.fast_http import FastHttp
 from tests.unit.check_api.fakes import FakeLimiter, answer_of, node_of, rule_verdict
@@ -163,10 +164,66 @@ def nearly_plain(draw: st.DrawFn) -> bytes:
     return request
 
 
+AUTHORIZE_LINES = st.sampled_from(
+    [
+        "GET /v1/authorize",
+        "GET /v1/authorize?denied=403",
+        "POST /v1/authorize?domain=shop&cost=2&attributes.action=login",
+        "GET /v1/authorize?domain=unreadable",
+        "GET /v1/authorize?resource=x&cost=2",
+        "GET /v1/authorize?cost=-1",
+        "GET /v1/authorize?nothing",
+        "GET /v1/authorize?a#b",
+        "GET /v1/authorize/orders/7?cost=9",
+        "DELETE /v1/authorize/denied",
+        "PUT /v1/authorize/a%2Fb%zz",
+        "HEAD /v1/authorize/a",
+        "TRACE /v1/authorize/a",
+        "GET /v1/authorizer",
+        "GET /v1/authorize%2Fa",
+        "GET /v1/authorize?",
+        "GET /v1/authorize/caf\u00e9",
+    ]
+)
+AUTHORIZE_HEADERS = st.sampled_from(
+    [
+        b"X-Forwarded-For: 192.0.2.7",
+        b"X-Forwarded-For: 192.0.2.8, 10.0.0.1",
+        b"X-Forwarded-For: nobody",
+        b"X-Forwarded-Method: PUT",
+        b"X-Forwarded-Uri: /other?x=1",
+        b"X-Forwarded-Uri: /\xc3\xa9/\xff",
+        b"X-Api-Key: a",
+        b"X-Api-Key: denied",
+        b"X-Api-Key: bug",
+        b"X-Api-Key: invalid",
+        b"X-Apportion-Token: " + TOKEN.encode(),
+        b"X-Apportion-Token: wrong",
+        b"Content-Length: 0",
+        b"Content-Length: 2",
+        b"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    ]
+)
+GATEWAYS = AuthorizeOptions(client_key=("header:x-api-key",), attributes={"trace": "header:x-trace"})
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> bytes:
+    """What gateways ask."""
+    said = [b"X-Forwarded-Method: GET", b"X-Forwarded-Uri: /orders/7?page=2"]
+    said = [line for line in said if draw(st.integers(0, 5))]
+    said += draw(st.lists(AUTHORIZE_HEADERS | HEADERS, max_size=3))
+    if draw(st.integers(0, 5)):
+        said.append(b"Authorization: Bearer " + TOKEN.encode())
+    line = f"{draw(AUTHORIZE_LINES)} HTTP/1.1".encode()
+    return b"\r\n".join([line, b"Host: shop.example", *said, b"", b""])
+
+
 @st.composite
 def conversations(draw: st.DrawFn) -> list[bytes]:
     """Some requests with mistakes, cut anywhere."""
-    some = st.lists(nearly_plain() | nearly_plain() | requests() | GARBAGE, min_size=1, max_size=5)
+    one = nearly_plain() | nearly_plain() | questions() | questions() | requests() | GARBAGE
+    some = st.lists(one, min_size=1, max_size=5)
     data = b"".join(draw(some))
     for _ in range(draw(st.integers(0, 3)) // 3):
         at = draw(st.integers(0, max(0, len(data) - 1)))
@@ -183,7 +240,7 @@ async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
 
 async def talked(kind: type[BoundedHttp], parts: list[bytes], patient: bool) -> tuple[bytes, bool, list[Check]]:
     limiter = TellingLimiter()
-    node = node_of(limiter, token=TOKEN)
+    node = node_of(limiter, token=TOKEN, authorize=GATEWAYS)
     node._web = elsewhere
     connection = Connection(node, kind)
     said = await connection.talk(parts, patient=patient)
@@ -195,6 +252,12 @@ async def talked(kind: type[BoundedHttp], parts: list[bytes], patient: bool) -> 
 
 A = plain(b'{"client_key":"a","resource":"r"}')
 B = plain(b'{"client_key":"b","resource":"r","cost":2}')
+
+
+Q = (
+    f"GET /v1/authorize?denied=403 HTTP/1.1\r\nHost: x\r\nX-Apportion-Token: {TOKEN}\r\nX-Forwarded-Method: GET\r\n"
+    "X-Forwarded-Uri: /orders/7?page=2\r\nX-Api-Key: denied\r\n\r\n"
+).encode()
 
 
 SLOW_HEAD = plain(A, "/v1/check?x=1").removesuffix(A)
@@ -221,6 +284,10 @@ def same(fast: tuple[bytes, bool, list[Check]], slow: tuple[bytes, bool, list[Ch
 @example([SLOW_HEAD[:60], SLOW_HEAD[60:] + A + B], 60.0, True)
 @example([A[:20], A[20:] + B[:50], B[50:]], 0.0, True)
 @example([A + CHUNKED_HEAD, b"\x00" + B], 0.0, False)
+@example([Q + A + Q, Q[:9], Q[9:30], Q[30:] + B + Q], 60.0, True)
+@example([Q.replace(b"denied=403", b"cost=-1") + Q], 60.0, True)
+@example([Q.replace(b"Key: denied", b"Key: invalid") + Q], 60.0, True)
+@example([Q.replace(b"Key: denied", b"Key: bug") + Q], 60.0, True)
 @settings(max_examples=1500, deadline=None)
 def test_both_paths_say_the_same_to_the_same_bytes(parts: list[bytes], hold_s: float, patient: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -100,6 +100,7 @@ def test_an_allowance_told_shortly_is_what_is_written_in_full(
         for said, full in (
             (templates.response_to(allowed, DATE), in_full(answer, mode)),
             (templates.body_to(allowed), encode_answer(answer)),
+            (templates.lines_to(allowed), answer_lines(answer, mode)),
         ):
             assert said is None or said == (("d", answer.rule, "allowed", "ok"), full)
 
@@ -109,9 +110,10 @@ def test_an_allowance_told_shortly_is_what_is_written_in_full(
 def test_allowances_of_one_and_of_several_rules_have_one(mode: HeaderMode, rules: int) -> None:
     templates = Templates(mode, LegacyReset.SECONDS)
     allowed = allowed_by([(f"r{n}", 100, None, HASH, True, 40 - n, 1000 * n) for n in range(rules)])
-    said, body = templates.response_to(allowed, DATE), templates.body_to(allowed)
+    said = templates.response_to(allowed, DATE)
     assert said is not None
-    assert body is not None
+    assert templates.body_to(allowed) is not None
+    assert templates.lines_to(allowed) is not None
     assert said[1] == in_full(answer_in_full(allowed), mode)
 
 
