@@ -26,7 +26,8 @@ def questions(count: int = SHOPPERS, callers: int = SHOPPERS) -> list[bytes]:
         (
             "GET /v1/authorize?resource=one&denied=403 HTTP/1.1\r\nHost: apportion\r\n"
             f"X-Forwarded-For: 192.0.{number % callers // 256}.{number % callers % 256}\r\n"
-            f"X-Forwarded-Host: shop.example\r\nX-Forwarded-Method: GET\r\nX-Forwarded-Uri: /orders/{number}?page=2\r\n\r\n"
+            "X-Forwarded-Host: shop.example\r\nX-Forwarded-Method: GET\r\n"
+            f"X-Forwarded-Uri: /orders/{number}?page=2\r\n\r\n"
         ).encode()
         for number in range(count)
     ]

@@ -1,8 +1,8 @@
 """Header blocks of one connection, in the order in which they came (RFC 7541).  Pure.
 
-The package ``hpack`` reads them as well, several times slower, and is the oracle of the tests; its table of Huffman
-codes is used here.  What was read of a block is remembered until the dynamic table changes: the same bytes mean the
-same then, and callers send the same bytes again and again.
+The package ``hpack`` reads them as well, several times slower, and is the oracle of the tests.  What was read of a
+block is remembered until the dynamic table changes: the same bytes mean the same then, and callers send the same
+bytes again and again.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
-from hpack.exceptions import HPACKError
-from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
+
+from services.rls.http2.huffman import NotHuffman, decoded
 
 Header = tuple[bytes, bytes]
 _T = TypeVar("_T")
@@ -23,6 +23,8 @@ TABLE_BYTES_MOST: Final = 4096
 LIST_BYTES_MOST: Final = 16 * 1024
 """Of a block's names and values, with 32 for each, as SETTINGS_MAX_HEADER_LIST_SIZE counts them."""
 KNOWN_MOST: Final = 256
+SHORT_BYTES: Final = 64
+"""Of a coded text that is kept beside what it says."""
 _ENTRY_BYTES: Final = 32
 _STATIC: Final[tuple[Header, ...]] = tuple(HeaderTable.STATIC_TABLE)
 _STATIC_COUNT: Final = len(_STATIC)
@@ -72,7 +74,7 @@ class HpackReader(Generic[_T]):
                 at += 1
                 if index == 0x7F:
                     index, at = _integer(block, at, 0x7F)
-                header = self._at(index)
+                header = _STATIC[index - 1] if 0 < index <= _STATIC_COUNT else self._at(index)
             elif first & 0x40:
                 header, at = self._literal(block, at, 0x3F)
                 self._insert(header)
@@ -155,21 +157,16 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
     if end > len(block):
         raise Mangled
     text = block[at:end]
-    return (_decoded(text) if coded else text), end
-
-
-@lru_cache(maxsize=4096)
-def _short_decoded(text: bytes) -> bytes:
-    try:
-        return bytes(decode_huffman(text))
-    except HPACKError:
-        raise Mangled from None
+    if coded:
+        text = _short_decoded(text) if length <= SHORT_BYTES else _decoded(text)
+    return text, end
 
 
 def _decoded(text: bytes) -> bytes:
-    if len(text) <= 64:
-        return _short_decoded(text)
     try:
-        return bytes(decode_huffman(text))
-    except HPACKError:
+        return decoded(text)
+    except NotHuffman:
         raise Mangled from None
+
+
+_short_decoded = lru_cache(maxsize=4096)(_decoded)

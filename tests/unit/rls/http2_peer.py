@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,13 +86,49 @@ def echo(data: bytes, ended: Any) -> None:
         ended(data * 10)
 
 
-class Peer:
-    """``methods`` in place of the echo."""
+class Clock:
+    """The running loop, but for its time, which goes on when :meth:`advance` says so."""
 
-    def __init__(self, methods: Methods | None = None, token: str | None = None, upgrade: bool = True) -> None:
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._now_s = 0.0
+        self._due: list[tuple[float, Callable[[], None], asyncio.Handle]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def time(self) -> float:
+        return self._now_s
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, (), self._loop)
+        self._due.append((self._now_s + delay_s, callback, handle))
+        return handle
+
+    def advance(self, seconds: float) -> None:
+        self._now_s += seconds
+        due, self._due = self._due, []
+        for when_s, callback, handle in due:
+            if when_s > self._now_s:
+                self._due.append((when_s, callback, handle))
+            elif not handle.cancelled():
+                callback()
+
+
+class Peer:
+    """``methods`` in place of the echo, ``clock`` in place of the running loop."""
+
+    def __init__(
+        self,
+        methods: Methods | None = None,
+        token: str | None = None,
+        upgrade: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
         self.noted = Noted()
         self.front = Front(methods or {METHOD: Unary(echo)}, token, self.noted)
-        self.connection = Connection(self.front, asyncio.get_running_loop())
+        loop: Any = clock or asyncio.get_running_loop()
+        self.connection = Connection(self.front, loop)
         self.transport = MemoryTransport()
         self.client = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         self.told: dict[int, Told] = {}

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 from hpack import Decoder, Encoder
 from hpack.exceptions import HPACKError
+from hpack.huffman import HuffmanEncoder
+from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
+from hpack.huffman_table import decode_huffman
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.rls.http2.hpack_reader import Header, HpackReader, Mangled, TooLarge
+from services.rls.http2.huffman import NotHuffman, decoded
 
 NAMES = st.sampled_from([b":path", b"content-type", b"grpc-timeout", b"te", b"x-a", b"x-request-id", b"cookie"])
 VALUES = st.binary(max_size=12) | st.sampled_from([b"trailers", b"application/grpc", b"x" * 300])
@@ -74,3 +78,19 @@ def test_a_list_that_is_too_large_is_read_to_its_end_so_that_the_next_can_be_rea
     with pytest.raises(TooLarge):
         ours(large)
     assert ours(encoder.encode([(b"x-39", b"y" * 900), (b"a", b"b")])) == [(b"x-39", b"y" * 900), (b"a", b"b")]
+
+
+@given(st.binary(max_size=80))
+def test_a_text_in_huffmans_code_is_read_back(text: bytes) -> None:
+    assert decoded(HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH).encode(text)) == text
+
+
+@given(st.binary(max_size=24))
+def test_any_bytes_are_a_text_in_huffmans_code_or_refused_as_the_package_says(coded: bytes) -> None:
+    try:
+        expected = bytes(decode_huffman(coded))
+    except HPACKError:
+        with pytest.raises(NotHuffman):
+            decoded(coded)
+    else:
+        assert decoded(coded) == expected

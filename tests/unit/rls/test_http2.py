@@ -34,7 +34,7 @@ from services.rls.http2.frames import (
 )
 from services.rls.messages import METHOD
 from services.rls.methods import Unary
-from tests.unit.rls.http2_peer import Peer, echo
+from tests.unit.rls.http2_peer import Clock, Peer, echo
 
 MESSAGES = st.binary(max_size=40) | st.integers(0, 20_000).map(lambda size: b"m" * size)
 STEPS = st.one_of(
@@ -310,18 +310,20 @@ async def test_an_answer_to_a_call_that_is_gone_is_nothing() -> None:
     assert other not in peer.told
 
 
-async def test_who_says_nothing_is_asked_and_then_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2, "PING_AFTER_S", 0.03)
-    monkeypatch.setattr(http2, "PREFACE_WITHIN_S", 0.03)
-    silent = Peer(upgrade=False)
-    there, gone = Peer(), Peer()
+async def test_who_says_nothing_is_asked_and_then_left() -> None:
+    clock = Clock()
+    silent = Peer(upgrade=False, clock=clock)
+    there, gone = Peer(clock=clock), Peer(clock=clock)
     await there.exchange()
     await gone.exchange()
-    for _ in range(12):
-        await asyncio.sleep(0.02)
-        await there.exchange()
-    assert (silent.transport.closed, there.transport.closed, gone.transport.closed) == (True, False, True)
+    clock.advance(http2.PREFACE_WITHIN_S)
+    assert (silent.transport.closed, there.transport.closed, gone.transport.closed) == (True, False, False)
+    clock.advance(http2.PING_AFTER_S)
     assert frame(PING, 0, 0, b"anybody?") in gone.transport.written
+    for _ in range(3):
+        await there.exchange()  # answers
+        clock.advance(http2.PING_AFTER_S)
+    assert (there.transport.closed, gone.transport.closed) == (False, True)
     there.connection.connection_lost(None)
 
 
