@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ import typer
 from services.cli.output import print_json, say
 
 _SIGNS = {"appear": "+", "change": "~", "vanish": "-"}
+_UNREAD = {"level"}
+"""Numbers of the machine, which follow from the others; ``--json`` has them."""
 
 
 def show_dry_run(body: Mapping[str, Any], as_json: bool) -> None:
@@ -38,7 +41,8 @@ def show_effect(effect: Mapping[str, Any]) -> None:
     for rule in effect["rules"]:
         typer.echo(f"{_SIGNS[rule['effect']]} {rule['rule']}: {rule['in_words']}")
         for name, field in rule.get("fields", {}).items():
-            typer.echo(f"    {name}: {field['before']} -> {field['after']}")
+            if name not in _UNREAD:
+                typer.echo(f"    {name}: {_in_words(field['before'])} -> {_in_words(field['after'])}")
         if rule.get("keeps_counts") is True:
             typer.echo("    what was used stays used")
         elif "why_not" in rule:
@@ -52,4 +56,15 @@ def show_effect(effect: Mapping[str, Any]) -> None:
         if count:
             typer.echo(f"{_SIGNS[what]} {count:,} clients")
     for name, field in effect["set"].items():
-        typer.echo(f"~ {name}: {field['before']} -> {field['after']}")
+        typer.echo(f"~ {name}: {_in_words(field['before'])} -> {_in_words(field['after'])}")
+
+
+def _in_words(value: object) -> str:
+    """A value of a rule, as it would be written in one."""
+    if value is None or value == "":
+        return "none"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping) and "per_second" in value:
+        return f"{value['per_second']:g}/s"
+    return json.dumps(value, ensure_ascii=False).replace('"', "")

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from services.cli.output import print_faults, print_json, say
+from services.yaml_text import yaml_text
 
 _HELP = "Make rules out of another limiter's configuration: printed, to be looked at and applied."
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=_HELP)
@@ -70,6 +71,5 @@ def _print(file: str, read: Callable[[bytes], Any], as_json: bool) -> None:
     if as_json:
         print_json(imported.document)
         return
-    import yaml
 
-    typer.echo(yaml.safe_dump(imported.document, sort_keys=False, allow_unicode=True, width=110), nl=False)
+    typer.echo(yaml_text(imported.document), nl=False)

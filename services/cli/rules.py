@@ -15,6 +15,7 @@ from services.cli.output import fail, print_faults, print_json, say, stdout
 from services.cli.rule_cases import EXAMPLE as TEST_EXAMPLE
 from services.cli.rule_cases import try_cases
 from services.cli.rule_versions import DryRunOption, called, register_versions
+from services.yaml_text import yaml_text
 
 if TYPE_CHECKING:
     from regional_limiter.model.rule import RuleSet
@@ -140,9 +141,8 @@ def export(domain: str = _DomainOption, control: str | None = _ControlOption, as
     if as_json:
         print_json(body["document"])
         return
-    import yaml
 
-    typer.echo(yaml.safe_dump(body["document"], sort_keys=False, allow_unicode=True), nl=False)
+    typer.echo(yaml_text(body["document"]), nl=False)
     say(f"version {body['version']}: apply it with --if-version {body['version']} to change nothing unseen")
 
 

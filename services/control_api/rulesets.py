@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import yaml
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
@@ -50,6 +49,7 @@ from services.control_api.history_routes import change_shown
 from services.control_api.knowledge import Hub
 from services.control_api.requests import precondition, read_mapping
 from services.errors import problem_response
+from services.yaml_text import yaml_text
 
 Version = Annotated[int, Path(ge=1, le=2**62)]
 VersionInQuery = Annotated[int, Query(ge=1, le=2**62)]
@@ -120,7 +120,7 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
         if known is None:
             return await unread_rules(hub, domain) or problem_response(404, f"domain {domain} has no rules")
         if "yaml" in request.headers.get("accept", ""):
-            text = yaml.safe_dump(dict(known.document), sort_keys=False, allow_unicode=True)
+            text = yaml_text(dict(known.document))
             return Response(text, media_type="application/yaml", headers=etag(known.version))
         return JSONResponse(_set_body(known), headers=etag(known.version))
 

@@ -52,3 +52,11 @@ def test_nginx_and_kong_are_printed_ready_to_be_applied() -> None:
         assert done.stderr
         refused = CliRunner().invoke(app, ["import", name, "-"], input="limit_req zone=b;")
         assert (refused.exit_code, refused.stdout) == (1, "")
+
+
+def test_every_value_is_written_where_it_is() -> None:
+    """Two periods of a plugin share their match and their key, and were printed with ``&id001`` and ``*id001``."""
+    text = "plugins: [{name: rate-limiting, config: {minute: 5, hour: 90, policy: local}}]"
+    done = CliRunner().invoke(app, ["import", "kong", "-"], input=text)
+    assert len(parse(done.stdout).rules) == 2
+    assert not set("&*") & set(done.stdout)
