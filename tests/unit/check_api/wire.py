@@ -56,7 +56,15 @@ class Connection:
 
     def __init__(self, node: NodeApp, kind: type[BoundedHttp], **options: Any) -> None:
         config = uvicorn.Config(
-            node, http=kind, ws="none", loop="none", lifespan="off", log_config=None, access_log=False, **options
+            node,
+            http=kind,
+            ws="none",
+            loop="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            **options,
         )
         config.load()
         self.state = ServerState()
