@@ -117,6 +117,8 @@ def _openapi(web: FastAPI) -> dict[str, Any]:
             ref_template="#/components/schemas/{name}",
         )
         document.setdefault("components", {}).setdefault("schemas", {}).update({**schemas, **RLS_SCHEMAS})
+        document["components"]["securitySchemes"] = _SECURITY
+        document["security"] = [{}, *({name: []} for name in _SECURITY)]
         document["paths"].update(_raw_paths())
         web.openapi_schema = document
     return web.openapi_schema
@@ -196,6 +198,25 @@ def _raw_paths() -> dict[str, Any]:
     }
 
 
+_SECURITY = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "`check_api.token`, where it is set"},
+    "gateway": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Apportion-Token",
+        "description": "The same token, where Authorization is the caller's caller's",
+    },
+}
+_WHO = {"client_key": "user:42", "resource": "POST /orders"}
+_EXAMPLES: dict[str, dict[str, Any]] = {
+    "CheckBody": {**_WHO, "cost": 1, "attributes": {"tier": "free"}},
+    "BatchBody": {"checks": [_WHO, {**_WHO, "client_key": "user:43", "cost": 2}]},
+    "AcquireBody": {**_WHO, "lease_id": "job-1"},
+    "LeaseBody": {**_WHO, "lease_id": "job-1"},
+    "IdentityBody": _WHO,
+    "TokenLeaseBody": {**_WHO, "want": 100},
+}
+
 _PROBLEMS = {
     "400": "Not JSON",
     "401": "A bearer token is needed",
@@ -217,7 +238,8 @@ def _problems(*statuses: str, limit: str = "") -> dict[str, Any]:
 
 
 def _post(tag: str, summary: str, body: str, answer: dict[str, Any], limit: str = "64 KiB", **more: Any) -> Any:
-    request = {"required": True, "content": {"application/json": {"schema": _ref(body)}}}
+    content = {"application/json": {"schema": _ref(body), "example": _EXAMPLES[body]}}
+    request = {"required": True, "content": content}
     responses = {"200": answer, **_problems("400", "401", "408", "413", "422", "503", limit=limit)}
     return {"post": {"tags": [tag], "summary": summary, "requestBody": request, "responses": responses, **more}}
 

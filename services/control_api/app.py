@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 
 import structlog
 from fastapi import FastAPI, Request, Response
@@ -13,6 +14,7 @@ from fastapi.responses import JSONResponse
 from global_sync.transport.base import Transport
 from regional_limiter.model.errors import InvalidRules
 from services.control_api.access_routes import access_router
+from services.control_api.document import completed
 from services.control_api.explain import explain_router
 from services.control_api.guard import Guard
 from services.control_api.history_routes import history_router
@@ -106,6 +108,8 @@ def create_app(transport: Transport, settings: HubSettings, *, mode: str = "kafk
         app.include_router(router(hub))
     app.add_middleware(TimedHttp, durations=durations)  # the outermost: it times the guard too
     _add_probes(app, hub, exposition)
+    plain = app.openapi
+    app.openapi = cache(lambda: completed(plain()))  # type: ignore[method-assign]
     return app
 
 

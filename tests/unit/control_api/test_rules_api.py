@@ -265,6 +265,24 @@ async def test_the_openapi_document_loads_and_names_every_address(serving: Servi
         assert {"/rulesets/{domain}", "/rulesets/{domain}:validate", "/v1/status", "/v1/usage"} <= set(paths)
 
 
+async def test_the_openapi_document_names_the_headers_that_are_read(serving: Serving) -> None:
+    async with serving() as client:
+        document = (await client.get("/openapi.json")).json()
+
+    def headers(method: str, path: str) -> set[str]:
+        said = document["paths"][path][method].get("parameters", [])
+        return {one["name"] for one in said if one["in"] == "header"}
+
+    why, which = {"Apportion-Reason", "Apportion-Author"}, {"If-Match", "If-None-Match"}
+    for path in ("/rules/{rule_id}", "/rulesets/{domain}", "/overrides", "/subjects/{client_key}"):
+        assert headers("put", path) == why | which, path
+    assert headers("post", "/rulesets/{domain}:rollback") == why | which
+    assert headers("post", "/subjects:import") == headers("post", "/tokens") == why
+    assert headers("get", "/rules/{rule_id}") == headers("post", "/rulesets/{domain}:validate") == set()
+    assert "ETag" in document["paths"]["/rules/{rule_id}"]["get"]["responses"]["200"]["headers"]
+    assert document["security"] == [{}, {"bearer": []}]
+
+
 async def test_an_unknown_address_is_a_problem_too(serving: Serving) -> None:
     async with serving() as client:
         problem(await client.get("/nowhere"), 404)
