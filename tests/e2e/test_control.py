@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.e2e.system import REGIONS, ROOT, LocalSystem, wait_for
+from tests.e2e.system import CLI, REGIONS, ROOT, LocalSystem, wait_for
 
 RULE = {"match": {"resource": "POST /raced"}, "capacity": 1, "refill": "1/s"}
 WRITES_EACH = 100
@@ -122,3 +123,63 @@ def test_what_was_counted_by_the_minute_equals_what_the_callers_saw(fast_system:
     assert table.headers["content-type"].startswith("text/csv")
     assert table.text.startswith("minute_ms,domain,rule,variant,allowed,denied")
     assert fast_system.http.delete(f"{control}/rules/counted").status_code == 200
+
+
+TIERS = {
+    "regions": dict.fromkeys(REGIONS, 1),
+    "stored_subjects": {"keep": "1s"},
+    "defaults": {"tier": "free"},
+    "rules": [
+        {"id": "gold", "match": {"tier": "gold"}, "key": ["client_key"], "capacity": 1000, "refill": "1/day"},
+        {"id": "free", "match": {"tier": "free"}, "key": ["client_key"], "capacity": 5, "refill": "1/day"},
+    ],
+}
+
+
+def test_what_is_stored_of_clients_counts_at_every_node_of_every_region(fast_system: LocalSystem) -> None:
+    control, http = fast_system.addresses["control_api"], fast_system.http
+    nodes = fast_system.nodes(*REGIONS)
+    assert http.put(f"{control}/rulesets/tiers", json=TIERS).status_code == 201
+
+    def met(client: str) -> set[str]:
+        params = {"domain": "tiers", "client_key": client, "resource": "r"}
+        return {http.get(f"{node}/v1/peek", params=params).json()["rule"] for node in nodes}
+
+    wait_for(lambda: met("nobody") == {"free"}, 20, "the set at every node")
+    table = "client_key,tier\n" + "".join(f"c{number},gold\n" for number in range(6000))
+    sent = http.post(
+        f"{control}/subjects:import",
+        params={"domain": "tiers"},
+        content=table,
+        headers={"content-type": "text/csv", "apportion-reason": "the contracts of May"},
+        timeout=30,
+    )
+    assert (sent.status_code, sent.json()["imported"]) == (200, 6000), sent.text
+    wait_for(lambda: met("c0") == met("c5999") == {"gold"}, 20, "clients of the first and of the last change")
+    check = {"domain": "tiers", "client_key": "c1", "resource": "r", "cost": 500}
+    answers = [http.post(f"{node}/v1/check", json=check).json() for node in nodes]
+    # Two nodes a region share its bucket of 1000.
+    assert [answer["remaining"] for answer in answers] == [500, 0] * len(REGIONS)
+    assert http.delete(f"{control}/subjects/c0", params={"domain": "tiers"}).status_code == 200
+    wait_for(lambda: met("c0") == {"free"}, 20, "nothing is known of a client any more")
+    assert met("c1") == {"gold"}
+    [change] = http.get(f"{control}/history", params={"text": "May", "limit": 1}).json()["changes"]
+    assert (change["domain"], change["reason"], change["accepted"]) == ("tiers", "the contracts of May", True)
+    assert http.delete(f"{control}/rulesets/tiers").status_code == 200
+
+
+def test_a_rehearsal_beside_what_is_in_force(fast_system: LocalSystem, tmp_path: Path) -> None:
+    """Its rules are the set that the system began with, with one limit of 100 made 8."""
+    log, proposed = tmp_path / "access.log", tmp_path / "rules.yaml"
+    line = '192.0.2.{} - - [10/Oct/2025:13:55:{:02} +0000] "POST /once HTTP/1.1" 200 2 "-" "curl"\n'
+    log.write_text("".join(line.format(number % 2, number) for number in range(40)))
+    control = fast_system.addresses["control_api"]
+    document = fast_system.http.get(f"{control}/rulesets/default", headers={"accept": "application/yaml"}).text
+    assert "capacity: 100\n" in document
+    proposed.write_text(document.replace("capacity: 100\n", "capacity: 8\n"))
+    rehearse = [*CLI, "rehearse", str(log), "--rules", str(proposed), "--current", "control", "--json"]
+    done = subprocess.run([*rehearse, "--control", control], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["lines"]["read"] == 40
+    assert (report["denied"], report["current"]["denied"]) == (24, 0)
