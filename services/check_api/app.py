@@ -92,7 +92,7 @@ from services.rls.messages import OK as RLS_OK
 from services.rls.messages import BadRequest
 from services.rls.rpc import INVALID_ARGUMENT, Failed
 from services.rls.service import RateLimitService
-from services.tokens import bears_either
+from services.tokens import bears_either, bears_token
 from services.tracing import Tracer, working_at
 
 if TYPE_CHECKING:

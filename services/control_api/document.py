@@ -1,4 +1,4 @@
-"""What FastAPI's document of the control API leaves out: headers that routes read themselves, and tokens.  Pure."""
+"""What FastAPI's document of the control API leaves out: headers that routes read themselves, and tokens."""
 
 from __future__ import annotations
 

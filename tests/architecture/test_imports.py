@@ -86,6 +86,7 @@ PURE_ROOMS = (
     "services/otlp_wire.py",
     "services/picture.py",
     "services/health.py",
+    "services/yaml_text.py",
     *(
         f"services/dashboard/past/{name}.py"
         for name in ("asked", "cells", "convergence", "growth", "incidents", "key_watch", "share_steps")
