@@ -3,7 +3,7 @@
 Of each key of each rule, in any window (s, t], what was surely admitted in it is at most capacity + rate * (t - s)
 * 1.001, and on top only what docs/semantics.md names ("What the bound is"): what a failover had not replicated, and
 a region's base where its store is silent for some.  Both come from faults of Redis, in known regions and times: cut
-links, lost brokers and leaders, dead agents add nothing.
+links, lost brokers and leaders, dead agents add nothing.  The checker is the one of the simulated world.
 """
 
 from __future__ import annotations
@@ -11,9 +11,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import ceil, floor
 from typing import Any
 
-SLACK = 0.001
+from global_sync.simulation.bound import BoundChecker
+from regional_limiter.model.rule import Rate
+from tests.e2e.bound import moments, replay
+
+SLACK_PER_MILLE = 1
 REGIONS = 3
 UNREPLICATED_S = 0.2
 """What a primary has charged and not yet handed on when it dies."""
@@ -22,10 +28,14 @@ UNREPLICATED_S = 0.2
 @dataclass(frozen=True)
 class Limit:
     capacity: int
-    rate: float
+    rate: int  # a second
+
+    @property
+    def refill(self) -> Rate:
+        return Rate(self.rate, 1000)
 
 
-LIMITS = {"hot": Limit(30, 60.0), "many": Limit(12, 6.0)}
+LIMITS = {"hot": Limit(30, 60), "many": Limit(12, 6)}
 
 
 @dataclass(frozen=True)
@@ -106,32 +116,18 @@ def worst_excess(
     was sent before s.  An excuse counts for every window that meets it: its burst once, its rate for as long as
     both last.
     """
-    # For a window (s, t], what is allowed on top is f(t) - g(s) for each excuse from a to b:
-    # the burst as [t >= a] - [s > b], the rate as overlap, min(t, b) - max(s, a), which is 0 outside.
-    events: list[tuple[float, int, float]] = []
-    for sent, answered in admitted:
-        events += [(sent, 1, 1.0), (answered, 2, 1.0)]
-    rates: list[tuple[float, float]] = []
+    checker = BoundChecker(limit.capacity, limit.refill, slack_per_mille=SLACK_PER_MILLE)
+    events = moments(admitted, checker)
     for excuse in excuses:
-        events += [(excuse.start, 0, -excuse.burst(limit)), (excuse.end, 3, -excuse.burst(limit))]
-        rates += [(excuse.start, excuse.rate(limit)), (excuse.end, -excuse.rate(limit))]
-        events += [(excuse.start, 4, excuse.rate(limit)), (excuse.end, 4, -excuse.rate(limit))]
-    events.sort()
-    per_s = limit.rate * (1 + SLACK)
-    answered_by = sent_before = 0.0
-    lowest, lowest_at = float("inf"), 0.0
-    worst, worst_at = float("-inf"), (0.0, 0.0)
-    level, before = 0.0, events[0][0] if events else 0.0
-    for at, kind, amount in events:
-        level, before = level + per_s * (at - before), at
-        if kind == 4:
-            per_s += amount
-        elif kind in (0, 2):
-            answered_by += amount
-            if kind == 2 and answered_by - level - lowest - limit.capacity > worst:
-                worst, worst_at = answered_by - level - lowest - limit.capacity, (lowest_at, at)
-        else:
-            if kind == 1 and sent_before - level < lowest:
-                lowest, lowest_at = sent_before - level, at
-            sent_before += amount
-    return worst, worst_at
+        events.append((floor(excuse.start * 1e6), 0, partial(_begin, checker, excuse, limit)))
+        events.append((ceil(excuse.end * 1e6), 3, partial(_end, checker, excuse, limit)))
+    replay(events)
+    return checker.worst, (checker.worst_since_us / 1e6, checker.worst_at_us / 1e6)
+
+
+def _begin(checker: BoundChecker, excuse: Excuse, limit: Limit) -> None:
+    checker.allow_from(floor(excuse.start * 1e6), excuse.burst(limit), excuse.rate(limit))
+
+
+def _end(checker: BoundChecker, excuse: Excuse, limit: Limit) -> None:
+    checker.allow_until(ceil(excuse.end * 1e6), excuse.burst(limit), excuse.rate(limit))

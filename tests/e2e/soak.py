@@ -40,7 +40,7 @@ RULES = Path(__file__).with_name("soak_rules.yaml")
 KEYS = 4
 """Of the counted rule, one a round, so that each shard has some."""
 ROUND_S = 10.0
-LIMIT = Limit(20, 100.0)
+LIMIT = Limit(20, 100)
 PROMOTED_S = 7.0
 """Until a replica has surely taken over."""
 FAULTS = (

@@ -14,8 +14,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from infra.local import local
 from services.cli.drive import CheckRecord, drive
-from tests.e2e.bound import rate_between, worst_excess
+from tests.e2e.bound import rate_between, windows_of, worst_excess
 from tests.e2e.system import REGIONS, LocalSystem
 
 BURST, RATE, BASE_RATE = 20, 100, 100 / 3
@@ -24,21 +25,35 @@ NEW_BUCKETS = 7
 SESSION_S, CONSENT_S = 20 / 3, 10.0
 
 
+WINDOW, WINDOW_S = 300, 10
+DELAYS_MS = {"us-east": 2, "eu-west": 32, "ap-south": 78}
+
+
 class Run:
     """Traffic of one client against some regions, recorded check by check."""
 
-    def __init__(self, system: LocalSystem, client: str) -> None:
+    def __init__(self, system: LocalSystem, client: str, resource: str = "GET /shared") -> None:
         self.began = time.monotonic()
+        self.began_wall_s = time.time()
+        """By the stores' clocks, which name the windows: all are this machine's."""
         self.records: dict[str, list[CheckRecord]] = {region: [] for region in REGIONS}
         self._urls = {region: system.nodes(region) for region in REGIONS}
         self._client = client
+        self._resource = resource
 
-    async def drive(self, rates: dict[str, float], seconds: float) -> tuple[float, float]:
-        """Offer ``rates`` (checks a second by region) for so long; (begin, end) in this run's seconds."""
+    async def drive(
+        self, rates: dict[str, float], seconds: float, stop: asyncio.Event | None = None
+    ) -> tuple[float, float]:
+        """Offer ``rates`` (checks a second by region) for so long; (begin, end) in this run's seconds.
+
+        ``stop`` ends it earlier.
+        """
         begin = time.monotonic() - self.began
         results = await asyncio.gather(
             *(
-                drive(self._urls[region], rate, seconds, client_key=self._client, resource="GET /shared")
+                drive(
+                    self._urls[region], rate, seconds, client_key=self._client, resource=self._resource, stop=stop
+                )
                 for region, rate in rates.items()
             )
         )
@@ -46,12 +61,12 @@ class Run:
             self.records[region] += result.checks
         return begin, begin + seconds
 
-    def admitted(self, regions: Iterable[str] = REGIONS) -> list[tuple[float, float]]:
+    def admitted(self, regions: Iterable[str] = REGIONS, *, degraded: bool = True) -> list[tuple[float, float]]:
         return [
             (check.sent_at - self.began, check.answered_at - self.began)
             for region in regions
             for check in self.records[region]
-            if check.allowed
+            if check.allowed and (degraded or not check.degraded)
         ]
 
     def rate(self, region: str, start: float, end: float) -> float:
@@ -66,9 +81,22 @@ class Run:
         ]
         return "\n".join(["", *rows])
 
-    def assert_bound(self) -> None:
+    def assert_answered(self) -> None:
         unanswered = [check for checks in self.records.values() for check in checks if check.error]
         assert unanswered == []
+
+    def assert_windows(self) -> None:
+        """None admitted more than the limit, and in one at least regions used what they had asked for."""
+        self.assert_answered()
+        decided = self.admitted(degraded=False)  # what nodes decide by themselves comes on top, up to half a base
+        windows = windows_of(decided, WINDOW, WINDOW_S, self.began_wall_s)
+        used = {number: window.admitted for number, window in sorted(windows.items())}
+        print(f"windows of {WINDOW}: {list(used.values())}")
+        assert {number: window.worst for number, window in windows.items() if window.worst > 0} == {}
+        assert max(used.values()) > 1.2 * WINDOW / 2  # half of it is lent
+
+    def assert_bound(self) -> None:
+        self.assert_answered()
         excess = worst_excess(self.admitted(), BURST, RATE)
         assert excess <= 0, f"{excess:.1f} requests above burst + rate x time + 0.1 %"
 
@@ -76,10 +104,16 @@ class Run:
 @pytest.mark.timeout(120)
 async def test_a_hot_region_gets_the_limit_and_it_follows_the_load(fast_system: LocalSystem) -> None:
     run = Run(fast_system, "hot-then-moving")
-    start, end = await run.drive({"us-east": 150}, 8)
-    hot = run.rate("us-east", start + 3, end)
-    start, end = await run.drive({"eu-west": 150}, 8)
-    moved = run.rate("eu-west", start + 3, end)
+    for region, delay_ms in DELAYS_MS.items():
+        await asyncio.to_thread(local.slow, fast_system.directory, region, delay_ms)
+    try:
+        start, end = await run.drive({"us-east": 150}, 8)
+        hot = run.rate("us-east", start + 3, end)
+        start, end = await run.drive({"eu-west": 150}, 8)
+        moved = run.rate("eu-west", start + 3, end)
+    finally:
+        for region in DELAYS_MS:
+            await asyncio.to_thread(local.heal, fast_system.directory, region)
     print(f"hot region {hot:.1f}/s, after the move {moved:.1f}/s")
     run.assert_bound()
     assert hot >= 90
@@ -89,16 +123,23 @@ async def test_a_hot_region_gets_the_limit_and_it_follows_the_load(fast_system: 
 @pytest.mark.timeout(180)
 async def test_a_cut_region_goes_lease_floor_base_while_the_others_lend_on(fast_system: LocalSystem) -> None:
     run = Run(fast_system, "cut-region")
+    windowed = Run(fast_system, "cut-region", "GET /windowed")
     others = {"eu-west": 20.0, "ap-south": 20.0}
 
     async def cut() -> float:
         await asyncio.sleep(6)
-        await asyncio.to_thread(fast_system.cli, "cut", "us-east")
+        await asyncio.to_thread(local.cut, fast_system.directory, "us-east")
         return time.monotonic() - run.began
 
-    traffic = asyncio.create_task(run.drive({"us-east": 150, **others}, 6 + SESSION_S + CONSENT_S + 12))
+    enough = asyncio.Event()
+    traffic = asyncio.gather(
+        run.drive({"us-east": 150, **others}, 120, enough),
+        windowed.drive({"us-east": 30, "eu-west": 15, "ap-south": 8}, 120, enough),
+    )
     try:
         cut_at = await cut()
+        await asyncio.sleep(CONSENT_S + 12.5)
+        enough.set()
         await traffic
     finally:
         fast_system.cli("heal", "us-east")
@@ -113,6 +154,7 @@ async def test_a_cut_region_goes_lease_floor_base_while_the_others_lend_on(fast_
     print(f"lease {lease:.1f}/s, floor {floor:.1f}/s, base {base:.1f}/s, others {others_served}, back {back:.1f}/s")
     print(f"cut at {cut_at:.1f}, healed at {healed_at:.1f}", run.timeline())
     run.assert_bound()
+    windowed.assert_windows()
     assert lease >= 50  # it keeps what it held
     assert floor <= 0.1 * BASE_RATE
     assert base == pytest.approx(BASE_RATE, rel=0.1)
@@ -128,7 +170,7 @@ async def test_all_regions_cut_end_at_the_static_split(fast_system: LocalSystem)
     try:
         for region in REGIONS:
             await asyncio.to_thread(fast_system.cli, "cut", region)
-        start, end = await run.drive(dict.fromkeys(REGIONS, 60.0), CONSENT_S + 10)
+        start, end = await run.drive(dict.fromkeys(REGIONS, 60.0), CONSENT_S + 7)
     finally:
         for region in REGIONS:
             fast_system.cli("heal", region)

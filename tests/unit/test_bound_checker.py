@@ -52,5 +52,5 @@ def test_it_says_what_the_checker_of_the_simulated_world_says(steps: list[tuple[
         checker.admit(at_us, 1)
         exact.append((at_us / 1e6, at_us / 1e6))
         around.append(((at_us - sent_before_us) / 1e6, (at_us + answered_after_us) / 1e6))
-    assert worst_excess(exact, burst=20, rate=100) == pytest.approx(checker.worst, abs=1e-6)
-    assert worst_excess(around, burst=20, rate=100) <= checker.worst + 1e-6
+    assert worst_excess(exact, burst=20, rate=100) == pytest.approx(checker.worst, abs=1e-3)
+    assert worst_excess(around, burst=20, rate=100) <= checker.worst + 1e-3
