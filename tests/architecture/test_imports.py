@@ -136,6 +136,7 @@ SIMULATED_ROOMS = (
     "global_sync/simulation",
     "services/simulator/baselines.py",
     "services/simulator/beside.py",
+    "services/simulator/bounds.py",
     "services/simulator/faults.py",
     "services/simulator/log_report.py",
     "services/simulator/one_point.py",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from global_sync.simulation.play import TIMES
 from services.simulator import traces
 from services.simulator.faults import cut
 from services.simulator.page import page
@@ -45,8 +46,9 @@ def test_cut_off_for_longer_than_its_consent_a_region_is_at_its_base() -> None:
     setting = replace(
         SWAP,
         trace=traces.steady(200, 3, 2),
-        seconds=40.0,
-        faults=[(5.0, cut(["far"]))],
+        seconds=6.0,
+        times=TIMES,
+        faults=[(1.5, cut(["far"]))],
         with_models=False,
         random=False,
     )
