@@ -21,6 +21,7 @@ from regional_limiter.plan import Plan, Step
 from regional_limiter.refunds import Refunds
 from regional_limiter.soft import softened
 from regional_limiter.store.base import BucketCall, Sharing
+from regional_limiter.sub_buckets import sub_call
 
 Outcome = list[Verdict] | Exception
 """What came of one call to the store: an error is foreseen if it is StoreUnavailable or OtherRequest."""
@@ -147,6 +148,9 @@ def _unanswered(step: Step, call: BucketCall, request: str | None, error: StoreU
         # What nobody reaches is nobody's to count: no part of it is here.
         mode = OnStoreFailure.OPEN if step.elsewhere.allows_unreachable else OnStoreFailure.CLOSED
         return Unanswered(call, mode, False, error.server, error.silent_since_us, "", error.may_have_run)
+    if error.sub_bucket >= 0:
+        # Only its part of the limit is at the node's: the others may answer, and have theirs.
+        call = sub_call(call, error.sub_bucket)
     return Unanswered(
         call,
         step.rule.on_store_failure,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import replace
 from time import time_ns
 
 from regional_limiter.debts import RequestDebt
@@ -51,15 +50,14 @@ class DebtPayments:
                         fallback.debts.settled(owed)
                 for call in fallback.owed(now_ms, OWED_AT_ONCE):
                     try:
-                        charged = await self._calls.charge(call)
+                        await self._calls.charge(call)
                     except StoreUnavailable:
                         fallback.postpone(call)
                         continue
                     except Exception:
                         # One that cannot be charged must not keep the others unpaid.
                         _log.exception("what was decided locally cannot be charged")
-                        charged = call.cost
-                    fallback.paid(replace(call, cost=charged))
+                    fallback.paid(call)
         except Exception:
             _log.exception("charging what was decided locally failed")
         finally:

@@ -10,7 +10,6 @@ node may reach it, and charge it there.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -135,46 +134,21 @@ class SplitCalls:
 
     # ---- calls that are awaited
 
-    async def charge(self, call: BucketCall) -> int:
-        """Charge what was decided elsewhere, whether or not it is there; how much of it was, or may have been.
-
-        Raises StoreUnavailable when nothing was.
-        """
-        if call.split == 1:
-            try:
-                await self._store.check([call])
-            except StoreUnavailable as error:
-                if not error.may_have_run:
-                    raise
-            return call.cost
-        each, more = divmod(call.cost, call.split)
-        costs = [each + (place < more) for place in range(call.split)]
-        parts = [replace(sub_call(call, place), cost=cost) for place, cost in enumerate(costs) if cost]
-        outcomes = await asyncio.gather(*map(self.charge, parts), return_exceptions=True)
-        charged = 0
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException) and not isinstance(outcome, StoreUnavailable):
-                raise outcome
-            charged += outcome if isinstance(outcome, int) else 0
-        if not charged and outcomes and isinstance(outcomes[0], StoreUnavailable):
-            raise outcomes[0]
-        return charged
+    async def charge(self, call: BucketCall) -> None:
+        """Charge what was decided elsewhere, whether or not it is there.  Raises StoreUnavailable: it is not."""
+        try:
+            await self._store.check([call])
+        except StoreUnavailable as error:
+            if not error.may_have_run:
+                raise
 
     async def settle(self, calls: Sequence[BucketCall], request_id: str) -> None:
         """Charge a request that was allowed elsewhere, whether or not it is there, and once under its id.
 
-        When it comes again, it is known as allowed.  Of a split key the last sub-bucket on its way is charged when
-        none has it: until then its request may have been charged by any.
+        When it comes again, it is known as allowed.
         """
-        if calls[0].split == 1:
-            await self._store.check(list(map(_was_allowed, calls)), request_id)
-            return
-        call = calls[0]
-        *before, last = _way(self._buckets_of(call), call.cost, request_id)
-        for place in before:
-            if (await self._store.check([sub_call(call, place)], request_id))[0].allowed:
-                return
-        await self._store.check([_was_allowed(sub_call(call, last))], request_id)
+        allowed = [replace(call, charge_denied=True, was_allowed=True) for call in calls]
+        await self._store.check(allowed, request_id)
 
     async def refund(
         self, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None
@@ -288,10 +262,11 @@ class _Try:
             self._verdicts.append(verdict)
         elif isinstance(outcome, StoreUnavailable):
             self._buckets.silent(place, now_us)
+            outcome.sub_bucket = place
             if outcome.may_have_run or self._split.request_id is not None:
                 self._done(outcome)
                 return
-            self._failure = outcome
+            self._failure = self._failure or outcome
         else:
             self._done(outcome)
             return
@@ -333,12 +308,8 @@ class _Look:
 def _way(buckets: SubBuckets, cost: int, request_id: str) -> list[int]:
     """The sub-buckets that a request with an id asks, in order; what each node saw would lead it elsewhere."""
     split = len(buckets.parts)
-    first, *others = ((crc32(request_id.encode()) + step) % split for step in range(split))
-    return [first, *(place for place in others if buckets.parts[place] >= cost)]
-
-
-def _was_allowed(call: BucketCall) -> BucketCall:
-    return replace(call, charge_denied=True, was_allowed=True)
+    way = [(crc32(request_id.encode()) + step) % split for step in range(split)]
+    return [place for place in way if buckets.parts[place] >= cost] or way[:1]
 
 
 def _parts(call: BucketCall) -> list[BucketCall]:

@@ -64,7 +64,7 @@ class StoreUnavailable(ApportionError):
     """The store gave no answer.  ``may_have_run`` is False only when it is proven that nothing was executed.
 
     ``server``: which one was asked.  ``silent_since_us``: since when it has answered no check (steady clock).  Both
-    may be unknown.
+    may be unknown.  ``sub_bucket``: which one of a split key was asked; -1: the key is not split.
     """
 
     def __init__(self, cause: str, *, may_have_run: bool = True) -> None:
@@ -73,6 +73,7 @@ class StoreUnavailable(ApportionError):
         self.may_have_run = may_have_run
         self.server = ""
         self.silent_since_us: int | None = None
+        self.sub_bucket = -1
 
 
 class OtherWindows(StoreUnavailable):

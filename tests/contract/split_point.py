@@ -87,9 +87,9 @@ class SplitPoint:
         self.store.now_us = now_us
         asyncio.run(self.nodes[node].refund(calls, request_id))
 
-    def charge(self, now_us: int, call: BucketCall, node: int = 0) -> int:
+    def charge(self, now_us: int, call: BucketCall, node: int = 0) -> None:
         self.store.now_us = now_us
-        return asyncio.run(self.nodes[node].charge(call))
+        asyncio.run(self.nodes[node].charge(call))
 
     def lease(
         self, now_us: int, call: BucketCall, want: int, returned: Sequence[ReturnedLease] = (), node: int = 0

@@ -65,7 +65,11 @@ def test_both_answer_alike(server: RedisServer, kind: Algorithm) -> None:
         node = random.randrange(2)
         step = random.choice(("check",) * 8 + ("refund", "charge"))
         if step == "charge":
-            arguments: tuple[Any, ...] = (now_us, replace(asked, charge_denied=True), node)
+            arguments: tuple[Any, ...] = (
+                now_us,
+                replace(sub_call(asked, random.randrange(call.split)), charge_denied=True),
+                node,
+            )
             if asked.cost > call.capacity or any(one.store.silent for one in both):
                 continue
         else:
@@ -168,13 +172,6 @@ def test_a_token_lease_is_of_one_sub_bucket_and_comes_back_to_it() -> None:
     assert (again.credited, again.tokens, again.remaining) == (20, 47, 970 - 47)
     assert split.lease(START_US, call, 0, (ReturnedLease(again.edge_ms, 47, 47),)).remaining == 970
     assert split.check(START_US, [replace(call, cost=0)])[0].remaining == 970
-
-
-def test_a_debt_is_dealt_to_all_parts() -> None:
-    split = SplitPoint(PythonPoint(TIMES))
-    call = call_of(Algorithm.FIXED_WINDOW, 11, 3)
-    assert split.charge(START_US, replace(call, cost=11, charge_denied=True)) == 11
-    assert not split.check(START_US, [call])[0].allowed
 
 
 @pytest.mark.parametrize(("capacity", "split"), [(1, 1), (10, 3), (8, 8), (9_000, 7)])

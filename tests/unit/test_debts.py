@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import time_ns
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from regional_limiter.fallback import Fallback, Unanswered
 from regional_limiter.limiter import Limiter
-from regional_limiter.model.decision import Reason
+from regional_limiter.model.decision import Reason, Verdict
 from regional_limiter.model.errors import OtherRequest, StoreUnavailable
 from regional_limiter.model.rule import Algorithm, OnStoreFailure, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall
 from regional_limiter.store.memory import MemoryStore
+from regional_limiter.sub_buckets import sub_key
 from tests.unit.limiter_store import PromptStore, allow, blob_of, check, rule, running
 
 LOCAL, OPEN = OnStoreFailure.LOCAL, OnStoreFailure.OPEN
@@ -220,6 +222,31 @@ async def test_a_split_request_is_charged_in_one_place(tmp_path: Path) -> None:
         await paid(limiter)
         assert await left(limiter) == [12]
         assert (await limiter.check(check(cost=3, request_id="r"))).verdicts[0].verdict.replayed
+
+
+class OneSilent(PromptStore):
+    """All sub-buckets allow but one, whose shard is silent."""
+
+    silent = ""
+
+    def told(self, calls: Sequence[BucketCall]) -> list[Verdict] | Exception:
+        if calls[0].key == self.silent:
+            return StoreUnavailable("disconnected", may_have_run=False)
+        return super().told(calls)
+
+
+async def test_of_a_split_key_a_node_allows_by_itself_no_more_than_the_silent_part(tmp_path: Path) -> None:
+    store = OneSilent(default=allow(5))
+    async with running(store, tmp_path, blob_of(rule("a", capacity=20, refill="1/h", split=4))) as limiter:
+        (call,) = limiter._planner.plan(check()).calls(1)
+        store.silent = sub_key(call.key, 4, 2)
+        ids = [name for name in map(str, range(100)) if crc32(name.encode()) % 4 == 2][:7]
+        answers = [await limiter.check(check(request_id=name)) for name in ids]
+        assert [answer.allowed for answer in answers] == [True] * 5 + [False] * 2
+        assert all(answer.degraded for answer in answers)
+        assert not (await limiter.check(check())).degraded, "without an id any other will do"
+        owed = limiter._fallback.debts.requests(time_ns() // 1_000_000, 100)
+        assert {one.key for debt in owed for one in debt.calls} == {store.silent}
 
 
 async def test_a_debt_that_cannot_be_settled_yet_is_kept_and_one_that_never_can_is_not(tmp_path: Path) -> None:
