@@ -39,6 +39,14 @@ export function Link({ region }) {
   return html`<span class=${`link ${region.link}`}><span aria-hidden="true">${sign}</span> ${word}${since}</span>`;
 }
 
+const TROUBLE = { cut: 0, silent: 1, unknown: 2, linked: 3 };
+
+// [{region, index}], those with trouble first: of a hundred regions the wrong one must not be looked for.
+export function byTrouble(regions) {
+  const rows = regions.map((region, index) => ({ region, index }));
+  return rows.sort((one, other) => (TROUBLE[one.region.link] ?? 2) - (TROUBLE[other.region.link] ?? 2) || one.index - other.index);
+}
+
 const LEVELS = { good: '✓', info: '·', warn: '!', bad: '✕' };
 
 export function Badge({ level = 'info', children }) {

@@ -1,7 +1,7 @@
 // How everything is, at a glance: what is wrong, regions, limits by how near they are, what changed.
 
 import { html, useState } from '../view.js';
-import { Card, Link, Meter, RegionName, Search, Sentences, Spark } from '../components.js';
+import { byTrouble, Card, Link, Meter, RegionName, Search, Sentences, Spark } from '../components.js';
 import { Changes } from '../changes.js';
 import { duration, keyName, known, NOT_KNOWN, number, percent, rate } from '../format.js';
 import { levelOf, quotasByNearness } from '../nearness.js';
@@ -89,12 +89,8 @@ function Left({ name, ms, wholeMs }) {
     <span class="bar" aria-hidden="true"><span style=${`width: ${part * 100}%`}></span></span></div>`;
 }
 
-const TROUBLE = { cut: 0, silent: 1, unknown: 2, linked: 3 };
-
-// Those with trouble first: of a hundred regions the wrong one must not be looked for.
 function RegionRows({ regions }) {
-  const rows = regions.map((region, index) => ({ region, index }));
-  rows.sort((one, other) => (TROUBLE[one.region.link] ?? 2) - (TROUBLE[other.region.link] ?? 2) || one.index - other.index);
+  const rows = byTrouble(regions);
   return html`<div class="card scroll rows" tabindex="0" role="region" aria-label="Regions"><table><thead><tr><th scope="col">region</th><th scope="col" class="text">link</th>
       <th scope="col">allowed</th><th scope="col">denied</th><th scope="col">Redis</th><th scope="col">nodes</th><th scope="col">session left</th></tr></thead>
     <tbody>${rows.map(({ region, index }) => html`<tr key=${region.name}>

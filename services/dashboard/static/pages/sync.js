@@ -3,7 +3,7 @@
 
 import { html, useEffect, useMemo, useState } from '../view.js';
 import { Chart, axisOf, colour } from '../charts.js';
-import { Card, Facts, Link, RegionName } from '../components.js';
+import { byTrouble, Card, Facts, Link, RegionName } from '../components.js';
 import { clock, duration, keyName, known, number, percent, NOT_KNOWN } from '../format.js';
 import { hrefOf } from '../router.js';
 import { pathOf, usePast } from '../past.js';
@@ -11,6 +11,7 @@ import { pathOf, usePast } from '../past.js';
 const EVERY_MS = 1000;
 const BACK_MS = 900_000;
 const STEP_MS = 1000;
+const COLUMNS_MOST = 9; // of more regions a row tells of those that are furthest from their base
 const KEYS_SHOWN = 50;
 const KEYS_OF_MANY = 20; // keys by regions are what an answer is made of
 const RANGES = [[900_000, '15 min'], [3_600_000, '1 h'], [21_600_000, '6 h'], [86_400_000, '24 h'], [604_800_000, '7 days']];
@@ -53,14 +54,16 @@ function Leading({ leader, told }) {
 const rateOf = (value) => (Number.isInteger(value) ? String(value) : value.toFixed(1));
 
 function Regions({ status, told }) {
-  return html`<${Card} title="Sessions and consents"><div class="scroll" tabindex="0"><table><thead><tr><th scope="col">region</th><th scope="col">link</th>
-    <th scope="col">session left</th><th scope="col">consent left</th><th scope="col">log read</th><th scope="col">to be read</th><th scope="col">heard</th><th scope="col">refused</th></tr></thead><tbody>${status.regions.map((region, index) => {
+  const many = status.regions.length > COLUMNS_MOST;
+  const rows = many ? byTrouble(status.regions) : status.regions.map((region, index) => ({ region, index }));
+  return html`<${Card} title="Sessions and consents"><div class=${many ? 'scroll tall' : 'scroll'} tabindex="0"><table><thead><tr><th scope="col">region</th><th scope="col">link</th>
+    <th scope="col">session left</th><th scope="col">consent left</th><th scope="col">log read</th><th scope="col">to be read</th><th scope="col">heard</th><th scope="col">refused</th></tr></thead><tbody>${rows.map(({ region, index }) => {
       const refused = told.refused[region.name] ?? {};
-      const many = [refused.agent, refused.leader].filter(known);
+      const counts = [refused.agent, refused.leader].filter(known);
       return html`<tr key=${region.name}><th scope="row"><a href=${hrefOf('region', { name: region.name })}><${RegionName} name=${region.name} index=${index} /></a></th>
         <td><${Link} region=${region} /></td><td><${Left} ms=${region.session_left_ms} wholeMs=${region.session_whole_ms} index=${index} /></td>
         <td><${Left} ms=${region.consent_left_ms} wholeMs=${region.consent_whole_ms} index=${index} /></td>
-        <td class=${told.log_age_ms[region.name] > 3000 ? 'bad' : ''}>${duration(told.log_age_ms[region.name])} ago</td><td><${Behind} told=${told.behind[region.name]} /></td><td>${duration(region.link_age_ms)} ago</td><td class=${many.some(Boolean) ? 'bad' : ''}>${many.length > 0 ? number(many.reduce((a, b) => a + b, 0)) : NOT_KNOWN}</td></tr>`;
+        <td class=${told.log_age_ms[region.name] > 3000 ? 'bad' : ''}>${duration(told.log_age_ms[region.name])} ago</td><td><${Behind} told=${told.behind[region.name]} /></td><td>${duration(region.link_age_ms)} ago</td><td class=${counts.some(Boolean) ? 'bad' : ''}>${counts.length > 0 ? number(counts.reduce((a, b) => a + b, 0)) : NOT_KNOWN}</td></tr>`;
     })}</tbody></table></div>
     <p class="quiet">A session is what leases count by; a consent is the promise to stay below base. When both have ended, a region is at its base, whatever the others say.</p><//>`;
 }
@@ -162,8 +165,6 @@ const stamp = (ms) => {
 };
 
 const SESSIONS = { over: 'session over', gone: 'destroyed', unknown: 'not known' };
-
-const COLUMNS_MOST = 9; // of more regions a row tells of those that are furthest from their base
 
 function HeldTable({ held, regions, query }) {
   const rows = held.keys;
