@@ -212,20 +212,24 @@ class LeaderPolicy:
         regions: dict[str, _Region] = {}
         pending = leader.config_version != leader.done_version
         domain = domain_of(key)
-        named = leader.counts.ledger.bases if pending else {}
-        configured, next_floors = named.get(domain, {}), named.get(floor_name(domain), {})
+        counts, floors_of = leader.counts, floor_name(domain)
+        named, booked = counts.ledger.bases if pending else {}, counts.ledger.booked
+        configured, next_floors = named.get(domain, {}), named.get(floors_of, {})
+        floors, records = booked.get(floors_of, {}), counts.ledger.keys.get(key)
         for region, base in _bases(leader, domain).items():
             value = leader.lease_value(key, region)
-            lease = leader.lease_max(key, region, now_us)
+            lease = counts.lease_at(records, region, base, now_us)
             want = wants.get(region)
             late = region in situation.late
             if value == BASE:
                 plan.left_base_us.pop(region, None)
             elif lease != base:
                 plan.left_base_us.setdefault(region, now_us)
-            floor = leader.counts.floor(domain, region)
-            next_base = max(base, configured.get(region, 0))
-            next_floor = max(floor, floor_of(next_base, next_floors.get(region, 0)))
+            floor = next_floor = floor_of(base, floors.get(region, 0))
+            next_base = base
+            if pending:
+                next_base = max(base, configured.get(region, 0))
+                next_floor = max(floor, floor_of(next_base, next_floors.get(region, 0)))
             listened_us = now_us - plan.left_base_us.get(region, now_us)
             regions[region] = _Region(
                 base=base,
@@ -300,7 +304,7 @@ class LeaderPolicy:
         plan.retry_us = min(plan.retry_us, retry_us) if plan.retry_us else retry_us
         records: list[Record] = []
         missing = sum(one.due - one.held for one in short.values())
-        room = SHARE_UNITS - sum(leader.count(key, name, now_us) for name in regions)
+        room = SHARE_UNITS - leader.counts.total(key, now_us)
         if make_room or room < missing:
             for name, one in moving.items():
                 band = 0 if make_room else _dead_band(one.held, calm_us)

@@ -68,10 +68,13 @@ class Counts:
 
     def lease_max(self, key: str, region: str, now_us: int, booked: Bases | None = None) -> int:
         base = self._base(domain_of(key), region, booked)
-        return self._lease_at(self.ledger.keys.get(key), region, base, now_us)
+        return self.lease_at(self.ledger.keys.get(key), region, base, now_us)
 
-    def _lease_at(self, ledger: KeyLedger | None, region: str, base: int, now_us: int) -> int:
-        # The leader comes by here some hundred thousand times a second: no calls, no lists.
+    def lease_at(self, ledger: KeyLedger | None, region: str, base: int, now_us: int) -> int:
+        """The largest lease that may be in force by these records of a key; ``base``: what BASE reads as.
+
+        The leader comes by here some hundred thousand times a second: no calls, no lists.
+        """
         sessions = self.ledger.sessions
         if ledger is None:
             alive = any(name == region and now_us < known.end_us for (name, _), known in sessions.items())
@@ -98,7 +101,7 @@ class Counts:
     def count(self, key: str, region: str, now_us: int, booked: Bases | None = None) -> int:
         domain = domain_of(key)
         base = self._base(domain, region, booked)
-        lease = self._lease_at(self.ledger.keys.get(key), region, base, now_us)
+        lease = self.lease_at(self.ledger.keys.get(key), region, base, now_us)
         return max(lease, self.resting(region, base, self.floor(domain, region, booked), now_us))
 
     def total(self, key: str, now_us: int, but: str | None = None, booked: Bases | None = None) -> int:
@@ -108,7 +111,7 @@ class Counts:
         for region in self._regions(key):
             if region != but:
                 base = bases.get(region, 0)
-                lease = self._lease_at(ledger, region, base, now_us)
+                lease = self.lease_at(ledger, region, base, now_us)
                 resting = self.resting(region, base, floor_of(base, floors.get(region, 0)), now_us)
                 total += lease if lease > resting else resting
         return total

@@ -397,7 +397,7 @@ class LeaderSide(LeaderState):
 
     def _issue(self, now_us: int, key: str, region: str, kind: Kind, value: int) -> list[Record]:
         """Book a record of the current session, then hand it out."""
-        total = self._counts.total(key, now_us)
+        total = self._counts.total(key, now_us) if kind is Kind.GROW else 0
         self._n += 1
         record = LeaseRecord(self.epoch, self._n, key, region, self._ledger.current[region], kind, value)
         self._open_key(key)

@@ -240,8 +240,10 @@ class LeaderState:
     def _newest(self, key: str, region: str) -> Entry | None:
         """The newest record of the region's current session."""
         session = self._ledger.current.get(region, 0)
-        own = [entry for entry in self._counts.entries(key, region) if entry.session == session]
-        return own[-1] if own else None
+        for entry in reversed(self._counts.entries(key, region)):
+            if entry.session == session:
+                return entry
+        return None
 
     def _wait_for_newest(self, key: str, region: str, now_us: int) -> None:
         newest = self._newest(key, region)
