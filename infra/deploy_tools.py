@@ -93,6 +93,21 @@ def promtool(say: Say = silent) -> Path:
     return of_the_distribution(["promtool"], "prometheus", say)
 
 
+def prometheus(say: Say = silent) -> Path:
+    """A Prometheus, from the distribution if need be.  Raises InstallFailed."""
+    return of_the_distribution(["prometheus"], "prometheus", say)
+
+
+def redis_exporter(say: Say = silent) -> Path:
+    """What tells Prometheus of Redis servers, from the distribution if need be.  Raises InstallFailed."""
+    return of_the_distribution(["prometheus-redis-exporter"], "prometheus-redis-exporter", say)
+
+
+def node_exporter(say: Say = silent) -> Path:
+    """What tells Prometheus of a machine, from the distribution if need be.  Raises InstallFailed."""
+    return of_the_distribution(["prometheus-node-exporter"], "prometheus-node-exporter", say)
+
+
 def main() -> int:
     """``python -m infra.deploy_tools``: fetch all; 1 when something is missing."""
 
