@@ -1,7 +1,7 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services up down status test test-unit test-infra sbom audit test-reshape test-anger test-upgrade test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench page-long pictures chaos clean
+.PHONY: help setup services up down status test test-unit test-infra sbom audit test-reshape test-anger test-upgrade test-move test-alerts test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench page-long pictures chaos clean
 
 RUN := .venv/bin/python
 ARGS ?=
@@ -52,6 +52,14 @@ test-infra: setup  ## only what is deployed: chart, overlays, containers, units,
 test-upgrade: setup  ## every region a version back and forward under load, ten minutes of them mixed
 	@$(RUN) -m infra.install redis kafka
 	$(RUN) -m pytest tests/e2e/long_upgrade.py
+
+test-move: setup  ## the hub moves to other brokers under load, by the commands of docs/topologies.md
+	@$(RUN) -m infra.install redis kafka kafka-tools
+	$(RUN) -m pytest -s tests/e2e/long_moved_hub.py
+
+test-alerts: setup  ## each alert's fault on a running system, a real Prometheus that fires, the runbook's commands
+	@$(RUN) -m infra.install redis kafka
+	$(RUN) -m pytest -s tests/e2e/long_alerts.py
 
 test-http2: setup  ## only the HTTP/2 server of gRPC: conformance, fuzzing, clients
 	@$(RUN) -m infra.install h2spec

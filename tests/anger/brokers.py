@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,14 +21,14 @@ from tests.contract.kafka_broker import CLUSTER, java
 
 COUNT, MIN_INSYNC = 3, 2
 PORTS, CONTROLLERS = range(12930, 12933), range(12940, 12943)
-UP_WITHIN_S = 240.0
+UP_WITHIN_S = 600.0
 SESSION_MS = 4000
 """A broker that says nothing for so long leads nothing any more (Kafka's default is 9 s)."""
 
 CONFIG = """
 process.roles=broker,controller
 node.id={node}
-controller.quorum.voters={voters}
+{quorum}
 listeners=PLAIN://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAIN://127.0.0.1:{port}
 listener.security.protocol.map=PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT
@@ -39,6 +39,9 @@ auto.create.topics.enable=false
 broker.session.timeout.ms={session_ms}
 broker.heartbeat.interval.ms=500
 replica.lag.time.max.ms={session_ms}
+controller.quorum.election.timeout.ms={election_ms}
+controller.quorum.fetch.timeout.ms={fetch_ms}
+controller.quorum.request.timeout.ms={fetch_ms}
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
@@ -56,10 +59,25 @@ appender.c.layout.pattern=%d{ISO8601} %p %m (%c{1})%n
 
 
 class Brokers:
-    """``kill``, ``freeze`` and ``thaw`` take places from 0 to 2; ``options`` is what a transport needs."""
+    """``kill``, ``freeze`` and ``thaw`` take places from 0 to 2; ``options`` is what a transport needs.
 
-    def __init__(self, directory: Path) -> None:
+    ``quorum``: the line that says who the controllers are; without it, these.  ``session_ms``: see SESSION_MS.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        ports: Sequence[int] = PORTS,
+        controllers: Sequence[int] = CONTROLLERS,
+        first_node: int = 1,
+        quorum: str | None = None,
+        session_ms: int = SESSION_MS,
+    ) -> None:
         self._directory = directory
+        self._ports, self._controllers, self._first_node = ports, controllers, first_node
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(controllers, first_node))
+        self._quorum = quorum or f"controller.quorum.voters={voters}"
+        self._session_ms = session_ms
         self._java = java()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         logging = directory / "log4j2.properties"
@@ -67,15 +85,17 @@ class Brokers:
         self._java.insert(1, f"-Dlog4j2.configurationFile=file:{logging}")
 
     @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports)
+
+    @property
     def options(self) -> KafkaOptions:
-        bootstrap = ",".join(f"127.0.0.1:{port}" for port in PORTS)
-        return KafkaOptions(bootstrap, replication=COUNT, min_insync=MIN_INSYNC)
+        return KafkaOptions(self.bootstrap, replication=COUNT, min_insync=MIN_INSYNC)
 
     def format(self) -> None:
         """Empty disks.  Java takes seconds for it, so it is done once and copied."""
-        for place in range(COUNT):
-            self._write_config(place)
-        tool = [*self._java, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._config(0))]
+        self.write_configs()
+        tool = [*self._java, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self.config(0))]
         done = subprocess.run(tool, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode:
             pytest.fail(f"Kafka's storage was not formatted: {done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -83,7 +103,7 @@ class Brokers:
             shutil.copytree(self._data(0), self._data(place))
             meta = self._data(place) / "meta.properties"
             lines = dict(line.split("=", 1) for line in meta.read_text().splitlines() if "=" in line)
-            lines["node.id"] = str(place + 1)
+            lines["node.id"] = str(self.node(place))
             lines["directory.id"] = "A" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[1:22]
             meta.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
 
@@ -94,7 +114,7 @@ class Brokers:
             self._start(place)
         end = time.monotonic() + UP_WITHIN_S
         for place in started:
-            while not _listens(PORTS[place]):
+            while not _listens(self._ports[place]):
                 if time.monotonic() > end:
                     pytest.fail(f"broker {place} did not start: {self._log(place).read_text()[-3000:]}")
                 if self._processes[place].poll() is not None:
@@ -103,7 +123,7 @@ class Brokers:
 
     def _start(self, place: int) -> None:
         with self._log(place).open("ab") as out:
-            command = [*self._java, "kafka.Kafka", str(self._config(place))]
+            command = [*self._java, "kafka.Kafka", str(self.config(place))]
             self._processes[place] = subprocess.Popen(command, stdout=out, stderr=out)
 
     def kill(self, *places: int) -> None:
@@ -113,6 +133,12 @@ class Brokers:
             process.kill()
         for process in processes:
             process.wait()
+
+    def end(self, place: int, within_s: float = 120) -> None:
+        """As an operator ends a broker: it hands over what it leads."""
+        process = self._processes.pop(place)
+        process.terminate()
+        process.wait(within_s)
 
     def freeze(self, *places: int) -> None:
         for place in places:
@@ -125,20 +151,33 @@ class Brokers:
     def stop(self) -> None:
         self.kill(*self._processes)
 
-    def _write_config(self, place: int) -> None:
-        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(CONTROLLERS, 1))
-        self._config(place).write_text(
-            CONFIG.format(
-                node=place + 1,
-                voters=voters,
-                port=PORTS[place],
-                controller=CONTROLLERS[place],
-                data=self._data(place),
-                session_ms=SESSION_MS,
+    def write_configs(self, quorum: str | None = None) -> None:
+        """What they are told at their next start; ``quorum``: from now on."""
+        self._quorum = quorum or self._quorum
+        for place in range(COUNT):
+            self.config(place).write_text(
+                CONFIG.format(
+                    node=self.node(place),
+                    quorum=self._quorum,
+                    port=self._ports[place],
+                    controller=self._controllers[place],
+                    data=self._data(place),
+                    session_ms=self._session_ms,
+                    election_ms=self._session_ms // 4,
+                    fetch_ms=self._session_ms // 2,
+                )
             )
-        )
 
-    def _config(self, place: int) -> Path:
+    def node(self, place: int) -> int:
+        """Its number in the cluster."""
+        return self._first_node + place
+
+    def directory_id(self, place: int) -> str:
+        """What its disk is called in the quorum."""
+        lines = (self._data(place) / "meta.properties").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines if "=" in line)["directory.id"]
+
+    def config(self, place: int) -> Path:
         return self._directory / f"server-{place}.properties"
 
     def _data(self, place: int) -> Path:
