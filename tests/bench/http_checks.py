@@ -182,7 +182,9 @@ async def calls_a_check(load: Load, redis: RedisServer, seconds: float) -> float
     return (calls() - before) / load.answered
 
 
-async def compare(loads: Sequence[Load], rounds: int, seconds: float) -> None:
+async def compare(loads: Sequence[Load], rounds: int, seconds: float) -> dict[str, float]:
+    """The median ratio of each load to the first."""
+    found: dict[str, float] = {}
     spent: dict[str, list[float]] = {load.name: [] for load in loads}
     for _ in range(rounds):
         for load in loads:
@@ -191,7 +193,9 @@ async def compare(loads: Sequence[Load], rounds: int, seconds: float) -> None:
     print(f"\n{'CPU of the server':<44}{'us a check':>11}{'ratio':>8}{'lowest':>8}{'highest':>8}")
     for name, values in spent.items():
         ratios = [value / base for value, base in zip(values, first, strict=True)]
+        found[name] = median(ratios)
         print(f"{name:<44}{median(values):>11.1f}{median(ratios):>8.3f}{min(ratios):>8.3f}{max(ratios):>8.3f}")
+    return found
 
 
 async def measure(bare: Subject, ours: Subject, redis: RedisServer, rounds: int, seconds: float) -> None:
