@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -40,7 +41,8 @@ def set_subject(
     params = {"domain": domain, "dry_run": dry_run}
     path = f"/subjects/{quote(client_key, safe='')}"
     body = called(client_key, control, "PUT", path, params=params, json=said, headers=reason_header(reason))
-    show_change(body, f"{client_key}: {', '.join(attributes)}", dry_run=dry_run, as_json=as_json)
+    words = f"{client_key}: {', '.join(attributes)}{_place(body)}"
+    show_change(body, words, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -78,7 +80,7 @@ def show(
     if as_json:
         print_json(body)
     else:
-        typer.echo(f"{client_key}: {_pairs(body['set'])}")
+        typer.echo(f"{client_key}: {_pairs(body['set'])}{_place(body)}")
 
 
 @app.command("list")
@@ -100,22 +102,30 @@ def list_subjects(
         found += body["subjects"]
         skip = body["next"]
     stored = called(domain, control, "GET", "/subjects:stored", params={"domain": domain, "limit": limit})
-    found += [{"where": {"client_key": one["client_key"]}, "set": one["set"]} for one in stored["subjects"]]
+    for one in found:
+        one["stands_in"] = "the set, beneath what is stored" if one.pop("also_stored") else "the set"
+    place = "stored" if stored["looked_up"] else "stored, but not looked up"
+    found += [
+        {"where": {"client_key": one["client_key"]}, "set": one["set"], "stands_in": place}
+        for one in stored["subjects"]
+    ]
     if as_json:
         print_json({"domain": domain, "subjects": found, "stored": stored["clients"]})
         return
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for column in ("found by", "known"):
+    for column in ("found by", "known", "stands in"):
         table.add_column(column, overflow="fold")
     for one in found:
         where, known = one["where"], one["set"]
         by = where["client_key"] if list(where) == ["client_key"] else _pairs(where)
-        table.add_row(by, _pairs(known))
+        table.add_row(by, _pairs(known), one["stands_in"])
     stdout().print(table)
     if stored["next"] is not None:
         say(f"the first {limit:,} of the {stored['clients']:,} that are stored: --limit shows more")
+    if stored["clients"] and not stored["looked_up"]:
+        say("what is stored does not count: the set does not say stored_subjects")
 
 
 @app.command("import")
@@ -151,6 +161,12 @@ def import_subjects(
         )
     words = f"{body['imported']:,} clients" if "imported" in body else ""
     show_change(body, words, dry_run=dry_run, as_json=as_json)
+
+
+def _place(body: Mapping[str, Any]) -> str:
+    """Said only where it may be in two."""
+    places = body.get("stands_in", ["set"])
+    return {1: " (stored)", 2: " (stored, and what else the set says)"}[len(places)] if "stored" in places else ""
 
 
 def _pairs(attributes: dict[str, str]) -> str:

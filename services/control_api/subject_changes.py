@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,20 +13,21 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from global_sync.changes import FORGET_SUBJECTS, STORE_SUBJECTS, History
+from global_sync.changes import DELETE_SUBJECTS, FORGET_SUBJECTS, STORE_SUBJECTS, History
 from global_sync.subject_records import faults_of
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.rules.stored_subjects import faults_of_subject
-from services.control_api.changing import APPLIED_WAIT_S, proposed
+from services.control_api.changing import APPLIED_WAIT_S, changed, proposed
 from services.control_api.knowledge import Hub
+from services.control_api.known_clients import effect_on, known_of, named_by
 from services.control_api.requests import BODY_DEADLINE_S
-from services.control_api.subject_index import effect_on
 from services.control_api.subject_lines import Format, Line, SubjectLines
 from services.errors import problem_response
 from services.patient_timer import patient_timeout
 
 CLIENTS_A_CHANGE = 5_000
 BYTES_A_CHANGE = 600_000
+MOVED = "stored from now on, and named by the set no longer"
 TRIES = 10
 TRY_AGAIN_S = 1.0
 FAULTS_TOLD_MOST = 20
@@ -51,8 +52,8 @@ async def stored(hub: Hub, request: Request, domain: str, said: Said, *, dry_run
     if dry_run:
         if (unread := await unread_subjects(hub)) is not None:
             return unread
-        known = await asyncio.to_thread(hub.subjects.index.of, domain, list(said))
-        return dry_run_answer(domain, effect_on(known, said))
+        known = await known_of(hub, domain, list(said))
+        return dry_run_answer(hub, domain, effect_on(known, said), len(named_by(hub.book.get(domain), said)))
     outcome = await proposed(
         hub, request, domain, STORE_SUBJECTS if put else FORGET_SUBJECTS, {"subjects": subjects}
     )
@@ -61,16 +62,36 @@ async def stored(hub: Hub, request: Request, domain: str, said: Said, *, dry_run
     return outcome
 
 
-def dry_run_answer(domain: str, effect: Mapping[str, int]) -> Response:
-    """In the form that every dry run has; ``subjects``: how many clients appear, change and vanish."""
+async def no_longer_named(hub: Hub, request: Request, domain: str, client_keys: Collection[str]) -> Response | None:
+    """Take clients out of the set, of whom what counts is stored; the answer where that is refused.
+
+    After storing: at no time is nothing known of them.  To ask for the whole once more mends what stopped between.
+    """
+    named = named_by(hub.book.get(domain), client_keys)
+    if not named:
+        return None
+    done = await changed(hub, request, domain, DELETE_SUBJECTS, {"subjects": _subjects(dict.fromkeys(named))})
+    if isinstance(done, Response):
+        return None if done.status_code == 404 else done  # 404: somebody else has taken them out
+    await hub.book.reached(domain, done.outcome.version, APPLIED_WAIT_S)
+    return None
+
+
+def dry_run_answer(hub: Hub, domain: str, effect: Mapping[str, int], named: int) -> Response:
+    """In the form that every dry run has; ``subjects``: how many clients appear, change and vanish.  ``named``: how
+    many of them the set would no longer name.
+    """
+    known = hub.book.get(domain)
+    there_are = len(known.rule_set.subjects) if known is not None else 0
+    of_set = {"subjects": {"before": there_are, "after": there_are - named, "note": MOVED}} if named else {}
     whole = {
-        "nothing": not any(effect.values()),
+        "nothing": not any(effect.values()) and not named,
         "appear": 0,
         "change": 0,
         "vanish": 0,
         "rules": [],
         "overrides": [],
-        "set": {},
+        "set": of_set,
         "subjects": dict(effect),
     }
     return JSONResponse({"dry_run": True, "domain": domain, "made_from": 0, "effect": whole})
@@ -98,6 +119,7 @@ class _Import:
     version: int = 0
     faults: list[Fault] = field(default_factory=list)
     effect: dict[str, int] = field(default_factory=lambda: {"appear": 0, "change": 0, "vanish": 0})
+    named: int = 0
 
     def add(self, line: Line) -> None:
         subject = line.subject
@@ -165,7 +187,7 @@ async def imported(hub: Hub, request: Request, domain: str, format: Format, *, d
     if (refused := await _propose(hub, request, domain, job, dry_run=dry_run)) is not None:
         return refused
     if dry_run:
-        return _faulty(job) if job.faults else dry_run_answer(domain, job.effect)
+        return _faulty(job) if job.faults else dry_run_answer(hub, domain, job.effect, job.named)
     if not job.changes:
         return problem_response(422, "the body has no lines: there is nothing to import")
     await hub.subjects.reached(job.version, APPLIED_WAIT_S)
@@ -180,9 +202,9 @@ async def _propose(hub: Hub, request: Request, domain: str, job: _Import, *, dry
     if not said:
         return None
     if dry_run:
-        known = await asyncio.to_thread(hub.subjects.index.of, domain, list(said))
-        for name, count in effect_on(known, said).items():
+        for name, count in effect_on(await known_of(hub, domain, list(said)), said).items():
             job.effect[name] += count
+        job.named += len(named_by(hub.book.get(domain), said))
         return None
     answer: History | Response | None = None
     for _ in range(TRIES):
@@ -190,7 +212,7 @@ async def _propose(hub: Hub, request: Request, domain: str, job: _Import, *, dry
         if isinstance(answer, History):
             job.lines, job.changes, job.version = job.lines + job.lines_gathered, job.changes + 1, answer.version
             job.lines_gathered = 0
-            return None
+            return await no_longer_named(hub, request, domain, said)
         if answer.status_code not in (503, 504):
             break
         await asyncio.sleep(TRY_AGAIN_S)  # to propose the same again changes nothing, if it was accepted

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,16 +120,6 @@ class SubjectIndex:
 
 def _shown(client_key: str, version: int, attributes: bytes) -> dict[str, Any]:
     return {"client_key": client_key, "version": version, "set": msgspec.json.decode(attributes)}
-
-
-def effect_on(
-    known: Mapping[str, Mapping[str, Any]], said: Mapping[str, Mapping[str, str] | None]
-) -> dict[str, int]:
-    """How many clients a change makes known, knows otherwise, and forgets.  ``said``: None for whom it forgets."""
-    appear = sum(now is not None and key not in known for key, now in said.items())
-    vanish = sum(now is None and key in known for key, now in said.items())
-    change = sum(now is not None and key in known and known[key]["set"] != now for key, now in said.items())
-    return {"appear": appear, "change": change, "vanish": vanish}
 
 
 class SubjectsRead:

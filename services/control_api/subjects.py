@@ -37,12 +37,14 @@ from services.control_api.documented import (
 )
 from services.control_api.guard import require
 from services.control_api.knowledge import Hub
+from services.control_api.known_clients import is_stored, known_of, named_by, stored_of
 from services.control_api.requests import precondition, read_list, read_mapping
 from services.control_api.subject_changes import (
     CLIENTS_A_CHANGE,
     imported,
     lines_of,
     listed,
+    no_longer_named,
     stored,
     unread_subjects,
 )
@@ -51,16 +53,17 @@ from services.errors import problem_response
 
 ClientKey = Annotated[str, Path(min_length=1, max_length=1024)]
 
-_SUBJECT = {"client_key": "acme", "domain": "default", "set": Named(tier="gold")}
+_SUBJECT = {"client_key": "acme", "domain": "default", "set": Named(tier="gold"), "stands_in": ["set"]}
 _PAGE = {
     "domain": "default",
     "version": 17,
-    "subjects": [{"where": Named(client_key="acme"), "set": Named(tier="gold")}],
+    "subjects": [{"where": Named(client_key="acme"), "set": Named(tier="gold"), "also_stored": False}],
     "next": None,
 }
 _STORED_PAGE = {
     "domain": "default",
     "clients": 1_000_000,
+    "looked_up": True,
     "subjects": [{"client_key": "acme", "version": 17, "set": Named(tier="gold")}],
     "next": None,
 }
@@ -97,6 +100,7 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
     @router.get(
         "/subjects",
         summary="What is known of clients, a page at a time",
+        description="Those that the set names. `also_stored`: more is stored of the client, and wins.",
         responses=answers({200: answer("`next`: what `skip` gives the next page", _PAGE)}, *READING),
     )
     async def list_subjects(
@@ -110,12 +114,23 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
         if known is None:
             empty: dict[str, Any] = {"domain": domain, "version": 0, "subjects": [], "next": None}
             return await unread_rules(hub, domain) or JSONResponse(empty)
+        if is_stored(hub, domain) and (unread := await unread_subjects(hub)) is not None:
+            return unread
         subjects = known.rule_set.subjects[skip : skip + limit]
         more = skip + limit < len(known.rule_set.subjects)
+        clients = [one.where["client_key"] for one in subjects if list(one.where) == ["client_key"]]
+        stored_too = await stored_of(hub, domain, clients)
         page = {
             "domain": domain,
             "version": known.version,
-            "subjects": [{"where": dict(one.where), "set": dict(one.attributes)} for one in subjects],
+            "subjects": [
+                {
+                    "where": dict(one.where),
+                    "set": dict(one.attributes),
+                    "also_stored": list(one.where) == ["client_key"] and one.where["client_key"] in stored_too,
+                }
+                for one in subjects
+            ],
             "next": skip + limit if more else None,
         }
         return JSONResponse(page, headers=etag(known.version))
@@ -123,23 +138,29 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
     @router.get(
         "/subjects/{client_key:path}",
         summary="What is known of a client",
+        description="What counts of it. `stands_in`: `stored`, `set`, or both: then each attribute that is stored "
+        "wins over the set's.",
         responses=answers({200: answer("The attributes that its checks need not name", _SUBJECT)}, 404, *READING),
     )
     async def get_subject(request: Request, client_key: ClientKey, domain: Domain = "default") -> Response:
         require(request, Role.READER, domain)
-        found = _find(hub, domain, client_key)
-        if found is None and _is_stored(hub, domain):
-            return await _stored_subject(hub, domain, client_key)
-        if found is None:
-            return await unread_rules(hub, domain) or _none(client_key, domain)
-        return JSONResponse({"client_key": client_key, "domain": domain, "set": found})
+        if (unread := await unread_rules(hub, domain)) is not None:
+            return unread
+        if is_stored(hub, domain) and (unread := await unread_subjects(hub)) is not None:
+            return unread
+        known = (await known_of(hub, domain, [client_key])).get(client_key)
+        if known is None:
+            return _none(client_key, domain)
+        version = {"version": known.version} if known.version is not None else {}
+        said = {"set": known.attributes, "stands_in": known.stands_in, **version}
+        return JSONResponse({"client_key": client_key, "domain": domain, **said})
 
     @router.get(
         "/subjects:stored",
         summary="What is stored of clients, by client key, a page at a time",
-        description="Of domains whose sets say `stored_subjects`. `clients`: how many there are; `next`: what "
-        "`after` gives the next page. `version`: of the change that said so; `GET /history/{version - 1}` tells "
-        "who made it.",
+        description="`looked_up`: whether the domain's set says `stored_subjects`, so that they count. `clients`: "
+        "how many there are; `next`: what `after` gives the next page. `version`: of the change that said so; "
+        "`GET /history/{version - 1}` tells who made it.",
         responses=answers(
             {200: answer("Beside these, `/subjects` lists those of the set", _STORED_PAGE)}, *READING
         ),
@@ -157,13 +178,15 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
         page = await asyncio.to_thread(index.page, domain, after, limit + 1)
         following = page[limit - 1]["client_key"] if len(page) > limit else None
         clients = await asyncio.to_thread(index.count, domain)
-        return JSONResponse({"domain": domain, "clients": clients, "subjects": page[:limit], "next": following})
+        counted = {"clients": clients, "looked_up": is_stored(hub, domain)}
+        return JSONResponse({"domain": domain, **counted, "subjects": page[:limit], "next": following})
 
 
 def _add_changes(router: APIRouter, hub: Hub) -> None:
     @router.put(
         "/subjects/{client_key:path}",
         summary="Say what is known of a client, in place of what was",
+        description="Where the set says `stored_subjects` it is stored, and the set no longer names the client.",
         openapi_extra=body(Anything(tier="gold", country="DE")),
         responses=answers({200: _CHANGED, 201: answer("Nothing was known of it", _SUBJECT)}, *CHANGING),
     )
@@ -172,16 +195,16 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
     ) -> Response:
         require_change(request, domain, dry_run=dry_run)
         attributes = await read_mapping(request)
-        if await _stores(hub, domain, client_key):
+        if await _stores(hub, domain):
             return await _store(hub, request, domain, client_key, attributes, dry_run=dry_run)
-        known = _find(hub, domain, client_key)
+        known = named_by(hub.book.get(domain), [client_key]).get(client_key)
         subjects = [{"client_key": client_key, "set": attributes}]
         done = await changed(hub, request, domain, PUT_SUBJECTS, {"subjects": subjects}, dry_run=dry_run)
         if isinstance(done, Response):
             return done
         await hub.book.reached(domain, done.outcome.version, APPLIED_WAIT_S)
         headers = {"Location": f"/subjects/{quote(client_key, safe='')}?domain={domain}"} if known is None else {}
-        said = {"client_key": client_key, "domain": domain, "set": attributes}
+        said = {"client_key": client_key, "domain": domain, "set": attributes, "stands_in": ["set"]}
         return JSONResponse(said, 201 if known is None else 200, headers=headers)
 
     @router.delete(
@@ -193,7 +216,7 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
         request: Request, client_key: ClientKey, domain: Domain = "default", dry_run: DryRun = False
     ) -> Response:
         require_change(request, domain, dry_run=dry_run)
-        if await _stores(hub, domain, client_key):
+        if await _stores(hub, domain):
             return await _store(hub, request, domain, client_key, None, dry_run=dry_run)
         subjects = [{"client_key": client_key}]
         done = await changed(hub, request, domain, DELETE_SUBJECTS, {"subjects": subjects}, dry_run=dry_run)
@@ -218,7 +241,7 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
         require_change(request, domain, dry_run=dry_run)
         if (unread := await unread_rules(hub, domain)) is not None:
             return unread
-        stores = _is_stored(hub, domain)
+        stores = is_stored(hub, domain)
         format = MEDIA.get(request.headers.get("content-type", "").partition(";")[0].strip().lower())
         if stores and format is not None:
             _without_precondition(request)
@@ -231,9 +254,12 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
             return problem_response(422, "the list is empty: there is nothing to import")
         if stores:
             _without_precondition(request)
-            outcome = await stored(hub, request, domain, listed(subjects), dry_run=dry_run)
+            said = listed(subjects)
+            outcome = await stored(hub, request, domain, said, dry_run=dry_run)
             if isinstance(outcome, Response):
                 return outcome
+            if (refused := await no_longer_named(hub, request, domain, said)) is not None:
+                return refused
             done_here = {"imported": len(subjects), "changes": 1, "version": outcome.version}
             return JSONResponse({"domain": domain, **done_here})
         done = await changed(hub, request, domain, PUT_SUBJECTS, {"subjects": subjects}, dry_run=dry_run)
@@ -241,14 +267,6 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
             return done
         await hub.book.reached(domain, done.outcome.version, APPLIED_WAIT_S)
         return JSONResponse({"domain": domain, "imported": len(subjects), "version": done.outcome.version})
-
-
-def _find(hub: Hub, domain: str, client_key: str) -> dict[str, str] | None:
-    known = hub.book.get(domain)
-    if known is None:
-        return None
-    where = {"client_key": client_key}
-    return next((dict(one.attributes) for one in known.rule_set.subjects if one.where == where), None)
 
 
 async def _read_lines(request: Request, format: Format) -> list[Any]:
@@ -273,15 +291,9 @@ async def _read_lines(request: Request, format: Format) -> list[Any]:
 # ---- stored beside the set
 
 
-def _is_stored(hub: Hub, domain: str) -> bool:
-    known = hub.book.get(domain)
-    return known is not None and known.rule_set.stored_subjects is not None
-
-
-async def _stores(hub: Hub, domain: str, client_key: str) -> bool:
-    """Whether a change of this client is one of what is stored: those that the set names stay its own."""
+async def _stores(hub: Hub, domain: str) -> bool:
     await hub.rules_known()
-    return _is_stored(hub, domain) and _find(hub, domain, client_key) is None
+    return is_stored(hub, domain)
 
 
 def _without_precondition(request: Request) -> None:
@@ -292,30 +304,29 @@ def _without_precondition(request: Request) -> None:
         )
 
 
-async def _stored_subject(hub: Hub, domain: str, client_key: str) -> Response:
-    if (unread := await unread_rules(hub, domain) or await unread_subjects(hub)) is not None:
-        return unread
-    found = await asyncio.to_thread(hub.subjects.index.get, domain, client_key)
-    return JSONResponse({**found, "domain": domain}) if found is not None else _none(client_key, domain)
-
-
 async def _store(
     hub: Hub, request: Request, domain: str, client_key: str, attributes: dict[str, Any] | None, *, dry_run: bool
 ) -> Response:
+    """Where the value counts: in what is stored, and nowhere in the set, whose other attributes would count on."""
     _without_precondition(request)
     if (unread := await unread_rules(hub, domain) or await unread_subjects(hub)) is not None:
         return unread
-    before = await asyncio.to_thread(hub.subjects.index.get, domain, client_key)
+    before = (await known_of(hub, domain, [client_key])).get(client_key)
     if attributes is None and before is None:
         return _none(client_key, domain)
-    outcome = await stored(hub, request, domain, {client_key: attributes}, dry_run=dry_run)
-    if isinstance(outcome, Response):
-        return outcome
-    told: dict[str, Any] = {"client_key": client_key, "domain": domain, "version": outcome.version}
+    told: dict[str, Any] = {"client_key": client_key, "domain": domain}
+    if dry_run or attributes is not None or (before is not None and before.version is not None):
+        outcome = await stored(hub, request, domain, {client_key: attributes}, dry_run=dry_run)
+        if isinstance(outcome, Response):
+            return outcome
+        told["version"] = outcome.version
+    if (refused := await no_longer_named(hub, request, domain, [client_key])) is not None:
+        return refused
     if attributes is None:
         return JSONResponse({**told, "deleted": True})
     headers = {"Location": f"/subjects/{quote(client_key, safe='')}?domain={domain}"} if before is None else {}
-    return JSONResponse({**told, "set": attributes}, 201 if before is None else 200, headers=headers)
+    said = {**told, "set": attributes, "stands_in": ["stored"]}
+    return JSONResponse(said, 201 if before is None else 200, headers=headers)
 
 
 def _none(client_key: str, domain: str) -> Response:

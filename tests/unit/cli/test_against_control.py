@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 import socket
 import threading
@@ -164,11 +165,11 @@ def test_what_is_known_of_clients_is_set_imported_and_listed(tmp_path: Path) -> 
     code, stdout, _ = run("subject", "import", str(file), *of, "--dry-run")
     assert (code, "subjects: 1 -> 3" in stdout) == (0, True)
     assert run("subject", "import", str(file), *of)[0] == 0
-    listed = [line.split(maxsplit=1) for line in run("subject", "list", *of)[1].splitlines()[1:]]
-    assert [[by, known.strip()] for by, known in listed] == [
-        ["a/cme", "tier=gold"],
-        ["hooli", "tier=free"],
-        ["initech", "tier=trial, country=DE"],
+    listed = [re.split(" {2,}", line.strip()) for line in run("subject", "list", *of)[1].splitlines()[1:]]
+    assert listed == [
+        ["a/cme", "tier=gold", "the set"],
+        ["hooli", "tier=free", "the set"],
+        ["initech", "tier=trial, country=DE", "the set"],
     ]
     assert run("subject", "delete", "a/cme", *of)[0] == 0
     code, _, stderr = run("subject", "delete", "a/cme", *of)
@@ -193,10 +194,10 @@ def test_more_clients_than_a_set_has_are_stored_and_shown(tmp_path: Path) -> Non
     code, stdout, stderr = run("subject", "list", "--limit", "3", *of)
     assert (code, [line.split() for line in stdout.splitlines()[1:]]) == (
         0,
-        [[f"c{n:05}", "tier=gold"] for n in range(3)],
+        [[f"c{n:05}", "tier=gold", "stored"] for n in range(3)],
     )
     assert "11,000" in stderr
-    assert run("subject", "show", "c10999", *of)[1].strip() == "c10999: tier=gold"
+    assert run("subject", "show", "c10999", *of)[1].strip() == "c10999: tier=gold (stored)"
     assert run("subject", "delete", "c10999", *of)[0] == 0
     assert run("subject", "show", "c10999", *of)[0] == 1
 
@@ -257,19 +258,25 @@ def test_the_commands_of_the_page_do_what_it_says_one_after_the_other(
     code, stdout, stderr = run("rules", "apply", str(FIRST_RULES), "--json")
     assert code == 0, stderr
     first = str(json.loads(stdout)["version"])
-    commands = [
-        line
-        for block in PAGE.read_text().split("```sh\n")[1:]
-        for line in block.split("```")[0].splitlines()
-        if "$ID" not in line
-    ]
-    assert len(commands) > 15
-    for line in commands:
-        words, _, file = line.partition(" > ")
-        name, *arguments = shlex.split(words)
-        assert name == "apportion"
-        # The page's system begins with version 1.
-        code, stdout, stderr = run(*(first if word == "1" else word for word in arguments))
-        assert code == 0, f"{line}: {stderr}"
-        if file:
-            (tmp_path / file).write_text(stdout)
+    commands = 0
+    for kind, block in re.findall(r"```(sh|yaml)\n(.*?)```", PAGE.read_text(), re.DOTALL):
+        if block.startswith("- id:"):  # rules that the page adds to its file
+            document = yaml.safe_load((tmp_path / "rules.yaml").read_text())
+            document["rules"] += yaml.safe_load(block)
+            (tmp_path / "rules.yaml").write_text(yaml.safe_dump(document))
+        for line in block.splitlines() if kind == "sh" else []:
+            if "$ID" not in line:
+                _do(line, tmp_path, first)
+                commands += 1
+    assert commands > 15
+
+
+def _do(line: str, place: Path, first: str) -> None:
+    words, _, file = line.partition(" > ")
+    name, *arguments = shlex.split(words)
+    assert name == "apportion"
+    # The page's system begins with version 1.
+    code, stdout, stderr = run(*(first if word == "1" else word for word in arguments))
+    assert code == 0, f"{line}: {stderr}"
+    if file:
+        (place / file).write_text(stdout)

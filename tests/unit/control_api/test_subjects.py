@@ -27,7 +27,7 @@ async def test_a_client_is_given_attributes_and_they_are_replaced_listed_and_for
         known = (await client.get(made.headers["location"])).json()
         assert (known["client_key"], known["set"]) == ("a/cme x", {"tier": "free"})
         listed = (await client.get("/subjects")).json()["subjects"]
-        assert listed == [{"where": {"client_key": "a/cme x"}, "set": {"tier": "free"}}]
+        assert listed == [{"where": {"client_key": "a/cme x"}, "set": {"tier": "free"}, "also_stored": False}]
         assert (await client.delete("/subjects/a%2Fcme%20x")).json()["deleted"] is True
         problem(await client.get("/subjects/a%2Fcme%20x"), 404)
         problem(await client.delete("/subjects/a%2Fcme%20x"), 404)
@@ -160,6 +160,63 @@ async def test_an_import_stops_at_what_cannot_be_stored_and_says_what_is(
         for wrong in ("a,b\n1,2\n", "client_key,client_key\n", "client_key,tier\nx\n"):
             problem(await client.post("/subjects:import", content=wrong, headers=CSV), 422)
         problem(await client.post("/subjects:import", content="", headers=CSV), 422)
+
+
+NAMED = {**STORED, "subjects": [{"client_key": name, "set": {"tier": "gold", "in": "x"}} for name in "abc"]}
+
+
+async def known(client: httpx.AsyncClient, client_key: str) -> tuple[Any, Any]:
+    said = (await client.get(f"/subjects/{client_key}")).json()
+    return said.get("set"), said.get("stands_in")
+
+
+async def test_a_client_that_the_set_names_too_is_changed_where_it_counts(
+    serving: Serving, leader: FakeLeader
+) -> None:
+    async with serving() as client:
+        await client.put("/rulesets/default", json={**NAMED, "stored_subjects": False})
+        assert await known(client, "a") == ({"tier": "gold", "in": "x"}, ["set"])
+        await client.put("/rulesets/default", json=NAMED)
+        dry = {"dry_run": True}
+        tried = (await client.put("/subjects/a", json={"tier": "silver"}, params=dry)).json()["effect"]
+        assert tried["subjects"] == {"appear": 0, "change": 1, "vanish": 0}
+        assert (tried["set"]["subjects"]["before"], tried["set"]["subjects"]["after"]) == (3, 2)
+        assert (await client.put("/subjects/a", json={"tier": "silver"})).status_code == 200
+        assert await known(client, "a") == ({"tier": "silver"}, ["stored"])
+        assert [one["where"]["client_key"] for one in (await client.get("/subjects")).json()["subjects"]] == [*"bc"]
+        for headers, content in (
+            (CSV, "client_key,tier\nb,free\n"),
+            ({}, '[{"client_key": "c", "set": {"t": "f"}}]'),
+        ):
+            await client.post("/subjects:import", content=content, headers=headers, params=dry)
+            assert (await client.post("/subjects:import", content=content, headers=headers)).status_code == 200
+        assert [await known(client, name) for name in "bc"] == [
+            ({"tier": "free"}, ["stored"]),
+            ({"t": "f"}, ["stored"]),
+        ]
+        assert (await client.get("/subjects")).json()["subjects"] == []
+
+
+async def test_what_set_and_store_both_say_is_told_as_it_counts_and_forgotten_in_both(
+    serving: Serving, leader: FakeLeader
+) -> None:
+    async with serving() as client:
+        await client.put("/rulesets/default", json=STORED)
+        await client.put("/subjects/a", json={"tier": "silver"})
+        await client.put("/rulesets/default", json=NAMED)  # as somebody's file still has it
+        assert await known(client, "a") == ({"tier": "silver", "in": "x"}, ["stored", "set"])
+        page = (await client.get("/subjects")).json()["subjects"]
+        assert [one["also_stored"] for one in page] == [True, False, False]
+        for name in "ab":
+            tried = await client.delete(f"/subjects/{name}", params={"dry_run": True})
+            assert tried.json()["effect"]["subjects"]["vanish"] == 1
+            assert (await client.delete(f"/subjects/{name}")).json()["deleted"] is True
+            problem(await client.get(f"/subjects/{name}"), 404)
+            problem(await client.delete(f"/subjects/{name}"), 404)
+        await client.put("/subjects/a", json={"tier": "silver"})
+        await client.put("/rulesets/default", json={**NAMED, "stored_subjects": False})
+        assert await known(client, "a") == ({"tier": "gold", "in": "x"}, ["set"])
+        assert (await client.get("/subjects:stored")).json()["looked_up"] is False
 
 
 async def test_without_the_setting_lines_go_into_the_set_as_far_as_it_holds_them(
