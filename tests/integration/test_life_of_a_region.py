@@ -174,6 +174,11 @@ async def test_a_region_joins_is_weighted_leaves_is_lost_and_restored_and_the_bo
         assert left["in_force"]
         assert set(world.system.regions["ap"].agent.side.bases.values()) == {0}
 
+        # What the region is called is in its Redis: another one that runs takes its weights.
+        renamed = await world.done("rename", "sa", "ap", "--domain", "other", "--reason", "a better name")
+        assert renamed["in_force"]
+        assert await world.bases("other") == {"us": 2500, "eu": 2500, "ap": 5000}
+
         await world.end_offer("eu")
         await world.end("eu")
         code, _, err = await world.cli("destroyed", "eu", "--reason", "burnt")
@@ -184,11 +189,13 @@ async def test_a_region_joins_is_weighted_leaves_is_lost_and_restored_and_the_bo
         assert (listed["regions"]["eu"]["gone"], listed["regions"]["eu"]["link"]) == (True, "gone")
         assert {name: one["bases"] for name, one in listed["regions"].items() if one["bases"]} == {
             "us": {"d": 8333, "other": 3333},
-            "sa": {"d": 1667, "other": 6667},
+            "sa": {"d": 1667},
+            "ap": {"other": 6667},
         }
 
         restored = await world.done("restore", "ap")
-        assert [change["weights"]["after"]["ap"] for change in restored["changes"]] == [1, 1]
+        (change,) = restored["changes"]
+        assert (change["domain"], change["weights"]["after"]["ap"]) == ("d", 1)
         code, _, err = await world.cli("destroyed", "us", "--yes", "--reason", "a slip", "--wait", "0")
         assert (code, "it is not destroyed" in err) == (1, True), err
     assert world.failed == []
