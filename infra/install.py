@@ -496,9 +496,14 @@ _FOR_TESTS: Final[Mapping[str, Callable[[Say], Path]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """``python -m infra.install [NAME …]``: progress on stderr; 1 when something is missing."""
     wanted = list(sys.argv[1:] if arguments is None else arguments) or ["redis", "kafka"]
+    known = " ".join(["redis", "kafka", *_FOR_TESTS])
+    if {"-h", "--help"} & set(wanted):
+        print(
+            f"usage: python -m infra.install [NAME ...]   finds or installs, redis and kafka unless named: {known}"
+        )
+        return 0
     unknown = set(wanted) - {"redis", "kafka", *_FOR_TESTS}
     if unknown:
-        known = " ".join(["redis", "kafka", *_FOR_TESTS])
         print(f"unknown: {' '.join(sorted(unknown))}; known: {known}", file=sys.stderr)
         return 2
 

@@ -28,7 +28,10 @@ def control_url(given: str | None) -> str:
     """The address to call: what was given, the environment's, or the local system's.  Ends the process if none."""
     url = given or os.environ.get(URL_VARIABLE) or _local_url()
     if url is None:
-        fail(f"no control API known: give --control URL or ${URL_VARIABLE}, or start one with `apportion local up`")
+        fail(
+            f"no control API known: give --control URL or ${URL_VARIABLE} (`apportion dev` says its own),"
+            " or start one with `apportion local up`"
+        )
     return url.rstrip("/") if "://" in url else f"http://{url.rstrip('/')}"
 
 

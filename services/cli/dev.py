@@ -162,6 +162,8 @@ EMBEDDED: all regions in this one process, in memory. No Redis, no Kafka; nothin
 
 Try:
   curl -s {first}/v1/check -d '{{"client_key": "user:42", "resource": "GET /items"}}'
+  export APPORTION_CONTROL_URL={control}  # for commands that ask the control API:
+  apportion status
 
 Ctrl-C ends it.
 """

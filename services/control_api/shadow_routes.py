@@ -8,10 +8,11 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from services.control_api.access import Role
-from services.control_api.changing import NAME, Domain
+from services.control_api.changing import NAME, Domain, unread_rules
 from services.control_api.documented import READING, Named, answer, answers
 from services.control_api.guard import require
 from services.control_api.knowledge import Hub
+from services.errors import problem_response
 
 EXAMPLES_SHOWN = 20
 
@@ -36,7 +37,9 @@ def shadow_router(hub: Hub) -> APIRouter:
     @router.get(
         "/shadow",
         summary="What rules in shadow mode would have done, on the nodes that answer, since those began",
-        responses=answers({200: answer("By rule; keys as buckets are named, or their hashes", _SHOWN)}, *READING),
+        responses=answers(
+            {200: answer("By rule; keys as buckets are named, or their hashes", _SHOWN)}, 404, *READING
+        ),
     )
     async def shadow(
         request: Request,
@@ -51,6 +54,11 @@ def shadow_router(hub: Hub) -> APIRouter:
                 of_domain, _, of_rule = name.partition("/")
                 if of_domain == domain and rule in (None, of_rule):
                     _add(found.setdefault(of_rule, _nothing()), counted, str((view or {}).get("region", "")))
+        if rule is not None and rule not in found:  # a node may have rules of a file that nobody has applied
+            known = hub.book.get(domain)
+            if known is None or known.place_of(rule) is None:
+                detail = f"there is no rule {rule} in domain {domain}"
+                return await unread_rules(hub, domain) or problem_response(404, detail)
         for one in found.values():
             one["examples"] = sorted(one["examples"], key=lambda example: -example["times"])[:EXAMPLES_SHOWN]
         silent = sorted(url for url, view in views.items() if view is None)

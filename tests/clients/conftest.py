@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -15,8 +16,7 @@ RULES = """
 rules:
   - {id: few, match: {resource: few}, algorithm: token_bucket, capacity: 5, refill: 1/h}
   - {id: slots, match: {resource: slots}, algorithm: concurrency, limit: 1, lease: 30s}
-  - {id: orders, match: {resource: [orders, "POST /orders"]}, capacity: 20, refill: 1/h}
-  - {id: exports, match: {resource: exports}, capacity: 100, refill: 1/h}
+  - {id: orders, match: {resource: "POST /orders"}, capacity: 20, refill: 1/h}
   - {id: items, match: {resource: "GET /items"}, capacity: 2, refill: 1/h}
   - {id: hot, match: {resource: "GET /hot"}, capacity: 1000, refill: 1/h}
 """
@@ -25,6 +25,12 @@ rules:
 @pytest.fixture
 def node() -> Iterator[str]:
     """The address of a node in this process, on a loop of its own."""
+    with node_with(RULES) as address:
+        yield address
+
+
+@contextmanager
+def node_with(rules: str) -> Iterator[str]:
     listener = bind("127.0.0.1", 0)
     began = threading.Event()
     ends: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
@@ -32,7 +38,7 @@ def node() -> Iterator[str]:
     async def serve() -> None:
         stop = asyncio.Event()
         ends.append((asyncio.get_running_loop(), stop))
-        async with in_memory(RULES) as limiter:
+        async with in_memory(rules) as limiter:
             began.set()
             await serve_node(create_app(limiter, NodeOptions("local", "local-1")), listener, stop)
 

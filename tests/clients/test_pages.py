@@ -19,6 +19,7 @@ import yaml
 
 from regional_limiter.rules import parse
 from services.settings import AuthorizeSettings
+from tests.clients.conftest import node_with
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PATIENT = ", timeout_s=10)"
@@ -64,17 +65,24 @@ async def test_in_front_of_an_asgi_application(node: str) -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://app") as caller:
         statuses = [(await caller.get("/items", headers={"x-user": "a"})).status_code for _ in range(3)]
         other = await caller.get("/items", headers={"x-user": "b"})
+        nobody = [(await caller.get("/items", headers={"x-user": ""})).status_code for _ in range(3)]
         health = [(await caller.get("/health")).status_code for _ in range(4)]
-    assert statuses == [200, 200, 429]
+    assert statuses == nobody == [200, 200, 429]
     assert (other.status_code, set(health)) == (200, {404})
 
 
-async def test_single_routes_of_fastapi(node: str) -> None:
-    app = await asyncio.to_thread(lambda: ran(ROUTES, node)["app"])
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://app") as caller:
-        orders = [(await caller.post("/orders")).status_code for _ in range(11)]
-        exports = [(await caller.get("/exports", params={"rows": rows})).status_code for rows in (60, 60, 40)]
+async def test_single_routes_of_fastapi() -> None:
+    [rules] = blocks("clients", "yaml")
+    with node_with(rules) as node:
+        app = await asyncio.to_thread(lambda: ran(ROUTES, node)["app"])
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://app") as caller:
+            orders = [(await caller.post("/orders")).status_code for _ in range(11)]
+            strange = [
+                (await caller.get(f"/exports{query}")).status_code for query in ("", "?rows=abc", "?rows=-5")
+            ]
+            exports = [(await caller.get(f"/exports?rows={rows}")).status_code for rows in (6000, 6000, 4000)]
     assert orders == [200] * 10 + [429]
+    assert strange == [422] * 3
     assert exports == [200, 429, 200]
 
 
@@ -116,11 +124,15 @@ def test_the_rules_that_others_become_are_right(code: str) -> None:
     parse(code.encode())
 
 
-def test_comparing_two_limiters(node: str) -> None:
+def test_comparing_two_limiters() -> None:
     [code] = blocks("migrating", "python")
-    names = ran(code, node)
-    names["compare"]("user", True)
-    assert names["agreed"] == {(True, True): 1}
+    [rules] = [found for found in blocks("migrating", "yaml") if "domain: trial" in found]
+    with node_with(rules) as node:
+        names = ran(code, node)
+        for _ in range(50):
+            names["compare"]("user", True)
+    agreed = names["agreed"]
+    assert (agreed.total(), set(agreed)) == (50, {(True, True), (True, False)})
 
 
 def test_the_settings_of_forward_auth_are_right() -> None:

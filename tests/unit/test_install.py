@@ -78,3 +78,8 @@ def test_the_last_resort_is_said(bare_machine: Path, tmp_path: Path) -> None:
 def test_an_unknown_thing_to_install_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert install.main(["redsi"]) == 2
     assert "known: redis kafka" in capsys.readouterr().err
+
+
+def test_help_says_what_can_be_installed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert install.main(["--help"]) == 0
+    assert "redis kafka chromium" in capsys.readouterr().out

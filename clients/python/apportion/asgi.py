@@ -7,8 +7,9 @@
     app.add_middleware(LimitMiddleware, limiter=limiter)        # Starlette and FastAPI
     app = LimitMiddleware(app, limiter=limiter)                 # any other
 
-A request that is denied is answered 429 and does not reach the application.  What happens when no node answers is
-the client's ``on_no_answer``.
+A request that is denied is answered 429 and does not reach the application; nor does one of which ``identify``
+makes what is no check, such as a cost of -5: 422, with a problem that names the field.  What happens when no node
+answers is the client's ``on_no_answer``.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from apportion._client import AsyncClient
-from apportion._types import Check
+from apportion._types import Check, InvalidRequest
 from apportion.addresses import networks_of
-from apportion.web import check_of, denial, fields_of, limit_headers, wait_s
+from apportion.web import Headers, check_of, denial, fields_of, fitted, limit_headers, refusal, wait_s
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -54,15 +55,17 @@ class LimitMiddleware:
         self._identify = identify or self._by_address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        check = self._identify(scope) if scope["type"] == "http" else None
+        check = fitted(self._identify(scope)) if scope["type"] == "http" else None
         if check is None:
             await self._app(scope, receive, send)
             return
-        answer = await self._limiter.ask(check)
+        try:
+            answer = await self._limiter.ask(check)
+        except InvalidRequest as error:
+            await _respond(send, *refusal(error))
+            return
         if not answer.allowed:
-            status, headers, body = denial(answer)
-            await send({"type": "http.response.start", "status": status, "headers": fields_of(headers)})
-            await send({"type": "http.response.body", "body": body})
+            await _respond(send, *denial(answer))
             return
         if answer.wait_ms:
             await asyncio.sleep(wait_s(answer))
@@ -81,3 +84,8 @@ class LimitMiddleware:
             value.decode("latin-1") for name, value in scope["headers"] if name.lower() == b"x-forwarded-for"
         ]
         return check_of(scope["method"], scope["path"], peer[0] if peer else None, forwarded, self._trusted)
+
+
+async def _respond(send: Send, status: int, headers: Headers, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": fields_of(headers)})
+    await send({"type": "http.response.body", "body": body})

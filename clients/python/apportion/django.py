@@ -19,9 +19,9 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.module_loading import import_string
 
 from apportion._client import Client
-from apportion._types import Check
+from apportion._types import Check, InvalidRequest
 from apportion.addresses import networks_of
-from apportion.web import check_of, denial, limit_headers, wait_s
+from apportion.web import Headers, check_of, denial, fitted, limit_headers, refusal, wait_s
 
 
 class LimitMiddleware:
@@ -44,13 +44,15 @@ class LimitMiddleware:
         self._limiter.close()
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        check = self._identify(request)
+        check = fitted(self._identify(request))
         if check is None:
             return self._get_response(request)
-        answer = self._limiter.ask(check)
+        try:
+            answer = self._limiter.ask(check)
+        except InvalidRequest as error:
+            return _response(*refusal(error))
         if not answer.allowed:
-            status, headers, body = denial(answer)
-            return HttpResponse(body, status=status, headers=dict(headers))
+            return _response(*denial(answer))
         if answer.wait_ms:
             time.sleep(wait_s(answer))
         response = self._get_response(request)
@@ -67,3 +69,7 @@ class LimitMiddleware:
             [forwarded] if forwarded else [],
             self._trusted,
         )
+
+
+def _response(status: int, headers: Headers, body: bytes) -> HttpResponse:
+    return HttpResponse(body, status=status, headers=dict(headers))

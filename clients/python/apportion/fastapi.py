@@ -10,21 +10,24 @@
     @app.post("/orders", dependencies=[Depends(limit("orders", cost=2))])
     async def order() -> ...
 
-A denied request is answered 429 with the rate limit headers, as a problem (RFC 9457).
+A denied request is answered 429 with the rate limit headers, as a problem (RFC 9457); one that no check can be made
+of, as its cost is -5, 422 with a problem that names the field.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 
 from apportion._client import AsyncClient
-from apportion._types import Answer
+from apportion._types import Answer, InvalidRequest
 from apportion.addresses import Network, networks_of
 from apportion.texts import fitting
-from apportion.web import check_of, denial, limit_headers, wait_s
+from apportion.web import Headers, check_of, denial, limit_headers, refusal, wait_s
 
 
 class Limited(Exception):
@@ -35,6 +38,14 @@ class Limited(Exception):
         self.answer = answer
 
 
+class Refused(Exception):
+    """A request that no check can be made of; ``install`` has it answered."""
+
+    def __init__(self, status: int, headers: Headers, body: bytes) -> None:
+        super().__init__(body.decode())
+        self.response = Response(body, status, dict(headers))
+
+
 def install(app: FastAPI, limiter: AsyncClient, *, trusted_proxies: Sequence[str] = ()) -> None:
     """Have the routes of ``app`` ask ``limiter``, which its maker closes.
 
@@ -42,6 +53,7 @@ def install(app: FastAPI, limiter: AsyncClient, *, trusted_proxies: Sequence[str
     """
     app.state.apportion = (limiter, networks_of(trusted_proxies))
     app.add_exception_handler(Limited, _denied)
+    app.add_exception_handler(Refused, _refused)
 
 
 async def _denied(request: Request, error: Exception) -> Response:
@@ -50,40 +62,55 @@ async def _denied(request: Request, error: Exception) -> Response:
     return Response(body, status, dict(headers))
 
 
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return error.response
+
+
 def limit(
     resource: str | None = None,
     *,
-    cost: int | Callable[[Request], int] = 1,
-    key: Callable[[Request], str] | None = None,
-    attributes: Callable[[Request], Mapping[str, str]] | None = None,
-) -> Callable[[Request, Response], Awaitable[Answer]]:
+    cost: int | Callable[..., int] = 1,
+    key: Callable[..., str] | None = None,
+    attributes: Callable[..., Mapping[str, str]] | None = None,
+) -> Callable[..., Awaitable[Answer]]:
     """A dependency that lets a request pass or raises :class:`Limited`; its value is the answer.
 
     ``resource``: what rules match; method and route (``GET /orders/{id}``) unless said.  ``cost``: a number, or
     read off the request.  ``key``: whose request it is, the caller's address unless said.  ``attributes``: beside
     ``ip``, ``full_ip`` and ``method``.
-    """
 
-    async def ask(request: Request, response: Response) -> Answer:
+    What is read off a request is a dependency itself: FastAPI fills and checks its parameters, and answers 422 by
+    itself, with nothing charged, where one is not as declared.  A lambda gets the request.
+    """
+    of_cost = _filled(cost if callable(cost) else lambda request: cost)
+    of_key = _filled(_nothing if key is None else key)
+    of_attributes = _filled(_nothing if attributes is None else attributes)
+
+    async def ask(
+        request: Request,
+        response: Response,
+        asked_cost: Any = of_cost,
+        client_key: Any = of_key,
+        more: Any = of_attributes,
+    ) -> Answer:
         limiter, trusted = _installed(request)
         route = getattr(request.scope.get("route"), "path", request.url.path)
         peer = request.client.host if request.client else None
-        check = check_of(
-            request.method,
-            route,
-            peer,
-            request.headers.getlist("x-forwarded-for"),
-            trusted,
-            resource=resource,
-            cost=cost if isinstance(cost, int) else cost(request),
-        )
-        more = {} if attributes is None else {name: fitting(text) for name, text in attributes(request).items()}
-        answer = await limiter.check(
-            check.client_key if key is None else fitting(key(request)),
-            check.resource,
-            cost=check.cost,
-            attributes={**(check.attributes or {}), **more},
-        )
+        forwarded = request.headers.getlist("x-forwarded-for")
+        check = check_of(request.method, route, peer, forwarded, trusted, resource=resource, cost=asked_cost)
+        try:
+            answer = await limiter.check(
+                check.client_key if client_key is None else fitting(client_key),
+                check.resource,
+                cost=check.cost,
+                attributes={
+                    **(check.attributes or {}),
+                    **{name: fitting(text) for name, text in (more or {}).items()},
+                },
+            )
+        except InvalidRequest as error:
+            raise Refused(*refusal(error)) from error
         if not answer.allowed:
             raise Limited(answer)
         for name, value in limit_headers(answer):
@@ -93,6 +120,22 @@ def limit(
         return answer
 
     return ask
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _filled(read: Callable[..., Any]) -> Any:
+    """``read`` as a dependency; where its only parameter says nothing of itself, as in a lambda, of the request."""
+    named = list(inspect.signature(read).parameters.values())
+    if len(named) != 1 or named[0].annotation is not named[0].empty or named[0].default is not named[0].empty:
+        return Depends(read)
+
+    async def of_request(request: Request) -> Any:
+        return read(request)
+
+    return Depends(of_request)
 
 
 def _installed(request: Request) -> tuple[AsyncClient, Sequence[Network]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from http import HTTPStatus
 from typing import Final
 
-from apportion._types import Answer, Check
+from apportion._types import Answer, Check, InvalidRequest
 from apportion.addresses import Network, caller_of, grouped
 from apportion.texts import fitting
 
@@ -14,6 +16,9 @@ QUOTA_EXCEEDED: Final = "https://iana.org/assignments/http-problem-types#quota-e
 REDUCED_CAPACITY: Final = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 WAIT_S_MOST: Final = 30.0
 """So long a middleware holds a request back at most for its turn in a queue."""
+
+_OF_CALLERS: Final = ("client_key", "resource", "cost", "attributes")
+"""What of a check may come from whoever sent the request; domain, token and ids are the application's."""
 
 Headers = list[tuple[str, str]]
 
@@ -39,6 +44,16 @@ def check_of(
     return Check(address, fitting(resource or f"{method} {path}"), cost, attributes)
 
 
+def fitted(check: Check | None) -> Check | None:
+    """``check`` with texts of any length as a node takes them."""
+    if check is None:
+        return None
+    attributes = check.attributes and {name: fitting(text) for name, text in check.attributes.items()}
+    return replace(
+        check, client_key=fitting(check.client_key), resource=fitting(check.resource), attributes=attributes
+    )
+
+
 def denial(answer: Answer) -> tuple[int, Headers, bytes]:
     """(status, headers, body) of a denied request: 429, or 503 where it could not be decided."""
     undecided = not answer.decided or answer.reason == "store_unavailable"
@@ -55,10 +70,33 @@ def denial(answer: Answer) -> tuple[int, Headers, bytes]:
         "retry_after_ms": answer.retry_after_ms,
         "reason": answer.reason,
     }
+    headers, body = _problem(problem)
+    return status, [*headers, *limit_headers(answer)], body
+
+
+def refusal(error: InvalidRequest) -> tuple[int, Headers, bytes]:
+    """(status, headers, body) of a request that no check can be made of, as its cost is -5: 422, naming the field.
+
+    Raises ``error`` where that is no fault of who sent it: a token that is refused, a domain that is none.
+    """
+    listed = error.problem.get("errors")
+    faults = [fault for fault in listed if isinstance(fault, dict)] if isinstance(listed, list) else []
+    if error.status != 422 or any(str(fault.get("field")).partition(".")[0] not in _OF_CALLERS for fault in faults):
+        raise error
+    problem = {
+        "type": "about:blank",
+        "title": HTTPStatus(error.status).phrase,
+        "status": error.status,
+        "detail": str(error),
+        "errors": [{"field": str(fault.get("field")), "problem": str(fault.get("problem"))} for fault in faults],
+    }
+    return error.status, *_problem(problem)
+
+
+def _problem(problem: dict[str, object]) -> tuple[Headers, bytes]:
     body = json.dumps(problem).encode()
-    own = [("content-type", "application/problem+json"), ("cache-control", "no-store")]
-    own.append(("content-length", str(len(body))))
-    return status, [*own, *limit_headers(answer)], body
+    headers = [("content-type", "application/problem+json"), ("cache-control", "no-store")]
+    return [*headers, ("content-length", str(len(body)))], body
 
 
 def limit_headers(answer: Answer) -> Headers:

@@ -7,8 +7,9 @@
     app.wsgi_app = LimitMiddleware(app.wsgi_app, limiter=limiter)       # Flask
     application = LimitMiddleware(application, limiter=limiter)         # any other
 
-A request that is denied is answered 429 and does not reach the application.  What happens when no node answers is
-the client's ``on_no_answer``.
+A request that is denied is answered 429 and does not reach the application; nor does one of which ``identify``
+makes what is no check, such as a cost of -5: 422, with a problem that names the field.  What happens when no node
+answers is the client's ``on_no_answer``.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from http import HTTPStatus
 from typing import Any
 
 from apportion._client import Client
-from apportion._types import Check
+from apportion._types import Check, InvalidRequest
 from apportion.addresses import networks_of
-from apportion.web import check_of, denial, limit_headers, wait_s
+from apportion.web import Headers, check_of, denial, fitted, limit_headers, refusal, wait_s
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -48,14 +49,15 @@ class LimitMiddleware:
         self._identify = identify or self._by_address
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        check = self._identify(environ)
+        check = fitted(self._identify(environ))
         if check is None:
             return self._app(environ, start_response)
-        answer = self._limiter.ask(check)
+        try:
+            answer = self._limiter.ask(check)
+        except InvalidRequest as error:
+            return _respond(environ, start_response, *refusal(error))
         if not answer.allowed:
-            status, headers, body = denial(answer)
-            start_response(f"{status} {HTTPStatus(status).phrase}", headers)
-            return [b"" if environ["REQUEST_METHOD"] == "HEAD" else body]
+            return _respond(environ, start_response, *denial(answer))
         if answer.wait_ms:
             time.sleep(wait_s(answer))
         added = limit_headers(answer)
@@ -76,3 +78,10 @@ class LimitMiddleware:
             [forwarded] if forwarded else [],
             self._trusted,
         )
+
+
+def _respond(
+    environ: Environ, start_response: StartResponse, status: int, headers: Headers, body: bytes
+) -> Iterable[bytes]:
+    start_response(f"{status} {HTTPStatus(status).phrase}", headers)
+    return [b"" if environ["REQUEST_METHOD"] == "HEAD" else body]

@@ -128,6 +128,7 @@ def test_dev_says_that_it_is_embedded_answers_checks_and_ends_by_ctrl_c() -> Non
             banner += line
         print(f"answers after {time.monotonic() - began:.1f} s")
         assert "EMBEDDED" in banner
+        assert f"export APPORTION_CONTROL_URL=http://127.0.0.1:{base + 90} " in banner
         answer = check(base)
         assert (answer["allowed"], answer["rule"], answer["degraded"]) == (True, "orders-free", False)
         explain_says_the_same(base)

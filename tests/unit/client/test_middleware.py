@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
+import urllib.parse
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import anyio.from_thread
 import django
 import flask
 import httpx
 import pytest
-from apportion import AsyncClient, Check, Client
+from apportion import AsyncClient, Check, Client, InvalidRequest
 from apportion.asgi import LimitMiddleware
 from apportion.fastapi import install, limit
 from apportion.wsgi import LimitMiddleware as WsgiLimitMiddleware
 from django.conf import settings as django_settings
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Query, Request
 
 from regional_limiter.in_process import in_memory
 from services.check_api.app import NodeOptions, create_app
@@ -121,6 +122,51 @@ async def test_asgi_a_path_of_any_length_is_limited() -> None:
     assert statuses == [200, 200, 429]
 
 
+def costing(query: str) -> Check:
+    """What an ``identify`` makes of a request whose cost is the caller's word, unchecked."""
+    rows: Any = dict(urllib.parse.parse_qsl(query)).get("rows")
+    return Check("k" * 3000, "GET /few" + "x" * 3000, rows if rows is None or rows == "abc" else int(rows))
+
+
+NO_COSTS = ["", "rows=abc", "rows=-5", "rows=99999999999"]
+
+
+def names_the_cost(status: int, headers: Any, body: bytes) -> bool:
+    problem = json.loads(body)
+    fields = [fault["field"] for fault in problem["errors"]]
+    kind = headers["content-type"]
+    return (status, kind, fields) == (422, "application/problem+json", ["cost"]) and "from 0" in problem["detail"]
+
+
+@pytest.mark.parametrize("batching", [False, True])
+async def test_asgi_what_a_stranger_sends_is_no_fault_of_the_application(batching: bool) -> None:
+    def identify(scope: Any) -> Check:
+        return costing(scope["query_string"].decode())
+
+    async with (
+        asking(batching=batching) as limiter,
+        of(LimitMiddleware(plain, limiter=limiter, identify=identify)) as caller,
+    ):
+        refused = [await caller.get(f"/?{query}") for query in NO_COSTS]
+        passed = [(await caller.get("/?rows=1")).status_code for _ in range(3)]
+    assert all(names_the_cost(said.status_code, said.headers, said.content) for said in refused)
+    assert passed == [200, 200, 429]
+
+
+async def test_asgi_what_is_set_wrongly_is_told_to_nobody_who_asks() -> None:
+    async with asking(domain="No Such") as limiter, of(LimitMiddleware(plain, limiter=limiter)) as caller:
+        with pytest.raises(InvalidRequest, match="domain"):
+            await caller.get("/few")
+    problem = {"detail": "no such token", "errors": [{"field": "cost", "problem": "is hidden"}]}
+    transport = httpx.MockTransport(lambda request: httpx.Response(401, json=problem))
+    async with (
+        AsyncClient(NODE, transport=transport) as limiter,
+        of(LimitMiddleware(plain, limiter=limiter)) as caller,
+    ):
+        with pytest.raises(InvalidRequest, match="token"):
+            await caller.get("/few")
+
+
 async def test_asgi_a_queue_holds_requests_back_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
@@ -191,6 +237,48 @@ async def test_fastapi_the_cost_may_be_read_off_the_request() -> None:
     async with asking() as limiter, of(orders(limiter)) as caller:
         statuses = [(await caller.get("/dear", params={"items": items})).status_code for items in (3, 3, 2, 1)]
     assert statuses == [200, 429, 200, 429]
+
+
+def rows(rows: Annotated[int, Query(ge=1, le=5)]) -> int:
+    return rows
+
+
+def exports(limiter: AsyncClient) -> FastAPI:
+    app = FastAPI()
+    install(app, limiter)
+    undeclared = limit("orders", cost=lambda request: int(request.query_params["rows"]), key=lambda request: "one")
+
+    def user(x_user: Annotated[str, Query()] = "nobody") -> str:
+        return x_user
+
+    @app.get("/exports", dependencies=[Depends(limit("orders", cost=rows, key=user))])
+    async def export(rows: Annotated[int, Depends(rows)]) -> int:
+        return rows
+
+    @app.get("/undeclared", dependencies=[Depends(undeclared)])
+    async def other() -> None:
+        return None
+
+    return app
+
+
+async def test_fastapi_a_cost_is_declared_and_what_is_not_so_charges_nothing() -> None:
+    async with asking() as limiter, of(exports(limiter)) as caller:
+        refused = [await caller.get(f"/exports?{query}") for query in [*NO_COSTS, "rows=0", "rows=6"]]
+        passed = await caller.get("/exports?rows=5")
+        denied = await caller.get("/exports?rows=1")
+        other = await caller.get("/exports?rows=1&x_user=b")
+    assert {said.status_code for said in refused} == {422}
+    assert all(said.json()["detail"][0]["loc"] == ["query", "rows"] for said in refused)
+    assert (passed.status_code, passed.json(), denied.status_code, other.status_code) == (200, 5, 429, 200)
+
+
+async def test_fastapi_a_cost_that_no_check_can_have_is_no_fault_of_the_application() -> None:
+    async with asking() as limiter, of(exports(limiter)) as caller:
+        refused = [await caller.get(f"/undeclared?rows={cost}") for cost in (-5, 99999999999)]
+        passed = await caller.get("/undeclared?rows=5")
+    assert all(names_the_cost(said.status_code, said.headers, said.content) for said in refused)
+    assert passed.status_code == 200
 
 
 async def test_fastapi_the_route_is_what_is_limited_not_each_of_its_paths() -> None:
@@ -266,6 +354,15 @@ def test_flask_strangers_are_who_the_connection_says_unless_a_proxy_is_trusted()
             ] == statuses
 
 
+def test_flask_what_a_stranger_sends_is_no_fault_of_the_application() -> None:
+    with blocking_transport() as transport, Client(NODE, transport=transport, timeout_s=10) as limiter:
+        caller = shop(limiter, identify=lambda environ: costing(environ["QUERY_STRING"])).test_client()
+        refused = [caller.get(f"/few?{query}") for query in NO_COSTS]
+        passed = [caller.get("/few?rows=1").status_code for _ in range(3)]
+    assert all(names_the_cost(said.status_code, said.headers, said.data) for said in refused)
+    assert passed == [200, 200, 429]
+
+
 @pytest.mark.parametrize(("choice", "status"), [("allow", 200), ("deny", 503)])
 def test_flask_without_an_answer_the_clients_choice_counts(choice: Any, status: int) -> None:
     with Client(NODE, transport=httpx.MockTransport(gone), on_no_answer=choice) as limiter:
@@ -303,6 +400,25 @@ def test_django_exactly_the_limit_passes_and_says_what_is_left(django_middleware
     assert responses[0]["RateLimit"].startswith('"few";r=1;t=')
     assert int(responses[2]["Retry-After"]) >= 1
     assert json.loads(responses[2].content)["reason"] == "limited"
+
+
+def test_django_what_a_stranger_sends_is_no_fault_of_the_application(
+    django_middleware: Callable[..., Any],
+) -> None:
+    from django.test import RequestFactory
+
+    with blocking_transport() as transport:
+        middleware = django_middleware(
+            url=NODE,
+            transport=transport,
+            timeout_s=10,
+            identify=lambda request: costing(request.META["QUERY_STRING"]),
+        )
+        refused = [middleware(RequestFactory().get(f"/few?{query}")) for query in NO_COSTS]
+        passed = [middleware(RequestFactory().get("/few?rows=1")).status_code for _ in range(3)]
+        middleware.close()
+    assert all(names_the_cost(said.status_code, said.headers, said.content) for said in refused)
+    assert passed == [200, 200, 429]
 
 
 def test_django_names_a_function_that_says_who_asks(django_middleware: Callable[..., Any]) -> None:
