@@ -11,13 +11,14 @@ import os
 import signal
 import time
 from collections.abc import Iterable
+from functools import partial
 
 import pytest
 
 from infra.local import local
-from services.cli.drive import CheckRecord, drive
+from services.cli.drive import CheckRecord, LoadResult, drive
 from tests.e2e.bound import rate_between, windows_of, worst_excess
-from tests.e2e.system import REGIONS, LocalSystem
+from tests.e2e.system import REGIONS, LocalSystem, wait_for
 
 BURST, RATE, BASE_RATE = 20, 100, 100 / 3
 NEW_BUCKETS = 7
@@ -40,6 +41,7 @@ class Run:
         self._urls = {region: system.nodes(region) for region in REGIONS}
         self._client = client
         self._resource = resource
+        self._under_way: dict[str, LoadResult] = {}
 
     async def drive(
         self, rates: dict[str, float], seconds: float, stop: asyncio.Event | None = None
@@ -52,7 +54,13 @@ class Run:
         results = await asyncio.gather(
             *(
                 drive(
-                    self._urls[region], rate, seconds, client_key=self._client, resource=self._resource, stop=stop
+                    self._urls[region],
+                    rate,
+                    seconds,
+                    client_key=self._client,
+                    resource=self._resource,
+                    stop=stop,
+                    on_second=partial(self._under_way.__setitem__, region),
                 )
                 for region, rate in rates.items()
             )
@@ -71,6 +79,13 @@ class Run:
 
     def rate(self, region: str, start: float, end: float) -> float:
         return rate_between(self.admitted([region]), start, end)
+
+    def rate_just_now(self, region: str) -> float:
+        """Of what is driven, over the last two seconds."""
+        if region not in self._under_way:
+            return 0.0
+        since = time.monotonic() - 2
+        return sum(check.allowed and check.answered_at >= since for check in self._under_way[region].checks) / 2
 
     def timeline(self) -> str:
         """Allowed checks by second, region by region: what to look at when an expectation fails."""
@@ -128,6 +143,9 @@ async def test_a_cut_region_goes_lease_floor_base_while_the_others_lend_on(fast_
 
     async def cut() -> float:
         await asyncio.sleep(6)
+        await asyncio.to_thread(
+            wait_for, lambda: run.rate_just_now("us-east") >= 55, 20, "what others leave is lent"
+        )
         await asyncio.to_thread(local.cut, fast_system.directory, "us-east")
         return time.monotonic() - run.began
 
