@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from services.control_api.access import Role
-from services.control_api.changing import NAME, Domain, unread_rules
+from services.control_api.changing import Domain, unread_rules
 from services.control_api.documented import READING, Named, answer, answers
 from services.control_api.guard import require
 from services.control_api.knowledge import Hub
@@ -44,7 +44,7 @@ def shadow_router(hub: Hub) -> APIRouter:
     async def shadow(
         request: Request,
         domain: Domain = "default",
-        rule: Annotated[str | None, Query(pattern=NAME, description="Only this rule.")] = None,
+        rule: Annotated[str | None, Query(max_length=64, description="Only this rule.")] = None,
     ) -> Response:
         require(request, Role.READER, domain)
         views = await hub.probes.ask_nodes("/v1/shadow")

@@ -239,6 +239,11 @@ def test_status_without_a_leader_says_so_and_is_not_well() -> None:
     assert set(document["regions"]) == {"us-east", "eu-west"}
 
 
+def test_a_rule_that_is_none_has_no_shadow() -> None:
+    code, stdout, stderr = run("rules", "shadow", "NONESUCH")
+    assert (code, stdout, stderr) == (1, "", "NONESUCH: there is no rule NONESUCH in domain default\n")
+
+
 def test_bad_rules_are_refused_with_every_fault(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(BAD)

@@ -43,7 +43,7 @@ async def test_counts_are_summed_over_nodes_and_the_silent_ones_are_named(
         assert set((await client.get("/v1/shadow", params={"rule": "s"})).json()["rules"]) == {"s"}
         await client.put("/rules/quiet", json={"capacity": 1, "refill": "1/s"})
         assert (await client.get("/v1/shadow", params={"rule": "quiet"})).json()["rules"] == {}
-        for params in ({"rule": "none"}, {"rule": "r", "domain": "none"}):
+        for params in ({"rule": "none"}, {"rule": "NONE SUCH"}, {"rule": "r", "domain": "none"}):
             missing = await client.get("/v1/shadow", params=params)
             words = f"there is no rule {params['rule']} in domain {params.get('domain', 'default')}"
             assert (missing.status_code, missing.json()["detail"]) == (404, words)
