@@ -14,6 +14,7 @@ from regional_limiter.model.rule import (
     Condition,
     Distribution,
     MeasuredCost,
+    Mode,
     Rate,
     Rule,
     RuleSet,
@@ -207,6 +208,12 @@ def _at_home(rule: Rule, homes: Homes, rule_set: RuleSet, region: str) -> dict[s
 
 
 # ---- words
+
+
+def override_in_words(in_force: Rule) -> str:
+    """What an override makes of its rule: ``blocked``; ``200 at once, then 100/s``."""
+    words = "blocked" if in_force.blocked else limit_in_words(in_force)
+    return f"{words} (in shadow, so denied nothing)" if in_force.mode is Mode.SHADOW else words
 
 
 def limit_in_words(rule: Rule) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regional_limiter.model.rule import Algorithm, Override, Rule, RuleSet, Scope, StoredSubjects
-from regional_limiter.rules.describe import describe, limit_in_words
+from regional_limiter.model.rule import Algorithm, Mode, Override, Rule, RuleSet, Scope, StoredSubjects
+from regional_limiter.rules.describe import describe, limit_in_words, override_in_words
 
 _LEVELS = frozenset({Algorithm.TOKEN_BUCKET, Algorithm.GCRA, Algorithm.LEAKY_BUCKET})
 """The kinds among which a bucket is carried over."""
+_KEYS_NAMED = 10
 _NOT_COMPARED = ("overrides", "in_words")
 _SHARED_OTHERWISE = (
     "in the window that is running now, up to half of the limit more may pass (a third with three equal regions):"
@@ -53,10 +54,13 @@ def _rules(before: RuleSet | None, after: RuleSet | None) -> list[dict[str, Any]
                 why_not = why_counts_are_lost(old[name], rule)
                 entry: dict[str, Any] = {"rule": name, "effect": "change", "in_words": limit_in_words(rule)}
                 entry |= {"keeps_counts": why_not is None, "fields": fields}
+                notes = _denied_otherwise(old[name], rule, before, after)
                 if why_not is not None:
                     entry["why_not"] = why_not
                 elif _is_shared_otherwise(old[name], rule):
-                    entry["note"] = _SHARED_OTHERWISE
+                    notes.append(_SHARED_OTHERWISE)
+                if notes:
+                    entry["note"] = "; ".join(notes)
                 found.append(entry)
     for name, rule in old.items():
         if name not in new:
@@ -84,6 +88,31 @@ def why_counts_are_lost(old: Rule, new: Rule) -> str | None:
     if (old.window_ms, old.calendar) != (new.window_ms, new.calendar):
         return "its windows are others"
     return None
+
+
+def _denied_otherwise(old: Rule, new: Rule, before: RuleSet, after: RuleSet) -> list[str]:
+    """Whom a change of the mode lets in or keeps out, at once."""
+    if old.mode is new.mode:
+        return []
+    notes = {
+        Mode.ENFORCE: ["denies past its limit from now on"],
+        Mode.SHADOW: ["denies nobody any more: the limit is lifted at once"] if old.mode is Mode.ENFORCE else [],
+        Mode.SOFT: ["allows past its limit from now on, and says so"] if old.mode is Mode.ENFORCE else [],
+    }[new.mode]
+    if new.mode is Mode.SHADOW and (blocked := _blocked(before, old.id)):
+        notes.append(f"no longer denied: {blocked}")
+    if old.mode is Mode.SHADOW and (blocked := _blocked(after, new.id)):
+        notes.append(f"denied whatever is left: {blocked}")
+    return notes
+
+
+def _blocked(rule_set: RuleSet, rule_id: str) -> str:
+    """The keys that overrides of a rule block."""
+    keys = [
+        ", ".join(key) or "all" for key, one in rule_set.overrides.get(rule_id, {}).items() if one.in_force.blocked
+    ]
+    more = len(keys) - _KEYS_NAMED
+    return "; ".join(keys[:_KEYS_NAMED]) + (f"; and {more:,} more" if more > 0 else "")
 
 
 def _is_shared_otherwise(old: Rule, new: Rule) -> bool:
@@ -115,7 +144,7 @@ def _overrides(before: RuleSet | None, after: RuleSet | None) -> list[dict[str, 
                 "rule": rule,
                 "key": dict(zip(shown.in_force.key, values, strict=True)),
                 "effect": effect,
-                "in_words": "blocked" if shown.in_force.blocked else limit_in_words(shown.in_force),
+                "in_words": override_in_words(shown.in_force),
                 "until_ms": shown.until_ms,
             }
         )

@@ -6,9 +6,10 @@ The matcher itself never looks at most rules; this looks at all of them, and is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from regional_limiter.model.rule import Condition, Mode, Rule
+from regional_limiter.model.rule import Condition, Mode, Rule, RuleSet
+from regional_limiter.rules.compile import compile_rules
 from regional_limiter.rules.match import Matcher
 from regional_limiter.rules.values import Seen
 
@@ -17,7 +18,9 @@ _TEXTS_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """``rule``: as it is for the check's key, after overrides.  ``why_not``: empty where it applies."""
+    """``rule``: as it is for the check's key, after overrides.  ``why_not``: empty where it applies; where it does
+    not, ``rule`` is without overrides, and ``overridden`` says whether the key has one that does nothing.
+    """
 
     rule: Rule
     why_not: tuple[str, ...]
@@ -43,13 +46,27 @@ def judged(matcher: Matcher, attributes: Mapping[str, str]) -> list[Judged]:
         if stopped is not None:
             unmet.append(f"{stopped} stands before it, applies, and ends the search")
         if unmet:
-            found.append(Judged(rule, tuple(unmet)))
+            found.append(Judged(rule, tuple(unmet), compiled.seen_as(seen).rule is not rule))
             continue
         in_force = compiled.seen_as(seen).rule
         found.append(Judged(in_force, (), in_force is not rule))
         if rule.stop:
             stopped = rule.id
     return _without_replaced(found)
+
+
+def unmet_by(rule_set: RuleSet, rule: Rule, attributes: Mapping[str, str]) -> list[str]:
+    """The conditions of a rule that a check with ``attributes`` does not meet, whatever else it says: of those that
+    are given, or that the set's subjects know.  Attributes that only defaults give are no obstacle.
+    """
+    alone = compile_rules(replace(rule_set, rules=(rule,), overrides={}, defaults={}))
+    seen = Seen(alone.complete(attributes))
+    (compiled,) = alone.rules
+    return [
+        _unmet(condition, seen.text(comparison.view))
+        for condition, comparison in zip(rule.match, compiled.comparisons, strict=True)
+        if seen.text(comparison.view) is not None and not comparison.passes(seen)
+    ]
 
 
 def _without_replaced(found: list[Judged]) -> list[Judged]:

@@ -114,5 +114,11 @@ def _rule(one: Judged, step: ExplainedStep | None) -> dict[str, Any]:
 
 def _others(others: Sequence[Judged]) -> list[dict[str, Any]]:
     return [
-        {"rule": one.rule.id, "limit": limit_in_words(one.rule), "why_not": list(one.why_not)} for one in others
+        {
+            "rule": one.rule.id,
+            "limit": limit_in_words(one.rule),
+            "why_not": list(one.why_not),
+            "override": one.overridden,
+        }
+        for one in others
     ]

@@ -21,7 +21,8 @@ def show_dry_run(body: Mapping[str, Any], as_json: bool) -> None:
         print_json(body)
         return
     show_effect(body["effect"])
-    say(f"domain {body['domain']}, from version {body['made_from']}: nothing is changed yet")
+    made_from = f", from version {body['made_from']}" if body["made_from"] else ""
+    say(f"domain {body['domain']}{made_from}: nothing is changed yet")
 
 
 def show_change(body: Mapping[str, Any], words: str, *, dry_run: bool, as_json: bool) -> None:

@@ -96,7 +96,8 @@ def _others(told: Mapping[str, Any]) -> Iterator[str]:
     if others:
         yield "rules that do not apply:"
     for row in others[:_OTHERS_SHOWN]:
-        yield f"  {row['rule']}: {'; '.join(row['why_not'])}"
+        idle = " (the override of this key does nothing here)" if row.get("override") else ""
+        yield f"  {row['rule']}: {'; '.join(row['why_not'])}{idle}"
     more = len(others) - _OTHERS_SHOWN + told["others_left_out"]
     if more > 0:
         yield f"  and {more:,} more (--json shows up to {len(others):,})"

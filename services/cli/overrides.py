@@ -10,13 +10,13 @@ from services.cli.control import reason_header
 from services.cli.effects import show_change
 from services.cli.output import fail, print_json, say, stdout
 from services.cli.rule_versions import ControlOption, DomainOption, DryRunOption, JsonOption, ReasonOption, called
-from services.cli.times import SPAN_EXPECTED, after, shown_time, span_s
+from services.cli.times import SPAN_EXPECTED, after, shown_time, span_s, zone
 
 _HELP = "Other limits for one key, for a while; or block it."
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=_HELP)
 
 _RuleArgument = typer.Argument(..., metavar="RULE", help="The rule's id.")
-_KeyArgument = typer.Argument(..., metavar="NAME=VALUE...", help="The key, such as client_key=acme.")
+_KeyArgument = typer.Argument(..., metavar="NAME=VALUE...", help="The key, such as client_key=hooli.")
 _UntilOption = typer.Option(None, "--until", help="When it ends, such as 2026-12-31T18:00:00+01:00.")
 _ForOption = typer.Option(None, "--for", help="For how long, such as 90min or 2d.")
 
@@ -40,7 +40,7 @@ def put(
 ) -> None:
     """Give one key of RULE another limit.
 
-    Example: apportion override put orders-free client_key=acme --multiply 10 --for 2d --reason "launch"
+    Example: apportion override put orders-free client_key=hooli --multiply 10 --for 2d --reason "launch"
     """
     numbers = {"multiply": multiply, "capacity": capacity, "refill": refill, "limit": limit}
     changes: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
@@ -91,7 +91,7 @@ def list_overrides(
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for column in ("id", "rule", "key", "limit", "until", "why"):
+    for column in ("id", "rule", "key", "limit", f"until ({zone()})", "why"):
         table.add_column(column, overflow="fold")
     for one in found:
         key = ", ".join(f"{name}={value}" for name, value in one["key"].items()) or "all"
@@ -149,6 +149,8 @@ def _put(
     ends = f"until {until}" if until else "until it is taken out"
     words = f"{body.get('id')}: {', '.join(key) or 'all'} of {rule}: {body.get('in_words', 'made')}, {ends}"
     show_change(body, words, dry_run=dry_run, as_json=as_json)
+    if "warning" in body and not as_json:
+        say(f"warning: this override {body['warning']}")
     if until is None and not (dry_run or as_json):
         say(f"give it an end with --for or --until, or end it: apportion override end {body['id']}")
 
@@ -156,5 +158,5 @@ def _put(
 def _named(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign:
-        fail(f"{text}: must be NAME=VALUE, such as client_key=acme")
+        fail(f"{text}: must be NAME=VALUE, such as client_key=hooli")
     return name, value

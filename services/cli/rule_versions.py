@@ -9,7 +9,7 @@ import typer
 from services.cli.control import HELP, NoAnswer, Refused, end_refused, open_control, reason_header
 from services.cli.effects import show_change, show_effect
 from services.cli.output import fail, print_json, say, stdout
-from services.cli.times import shown_time
+from services.cli.times import shown_time, zone
 
 ControlOption = typer.Option(None, "--control", help=HELP)
 JsonOption = typer.Option(False, "--json", help="Print JSON.")
@@ -49,13 +49,19 @@ def versions(
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for column in ("version", "when", "who", "change", "why"):
+    for column in ("version", f"when ({zone()})", "who", "change", "why"):
         table.add_column(column, overflow="fold")
     for one in body["versions"]:
-        what = " ".join(filter(None, (one["kind"], one["rule_id"])))
+        what = f"{one['kind']} {about(one)}".strip()
         what += f" (back to {one['restores']})" if one["restores"] is not None else ""
         table.add_row(str(one["version"]), shown_time(one["at_ms"]), one["author"], what, one["reason"])
     stdout().print(table)
+
+
+def about(one: dict[str, Any]) -> str:
+    """The rule, key or clients that a change is about, as far as its row tells them."""
+    key = ", ".join(f"{name}={text}" for name, text in (one["key"] or {}).items())
+    return " ".join(filter(None, (one["rule_id"], key, ", ".join(one["clients"] or []))))
 
 
 def diff(

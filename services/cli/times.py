@@ -24,3 +24,8 @@ def after(seconds: int) -> str:
 def shown_time(at_ms: int) -> str:
     """In this machine's zone."""
     return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def zone() -> str:
+    """The name of this machine's zone just now."""
+    return datetime.now().astimezone().tzname() or "local"

@@ -9,7 +9,7 @@ import typer
 from services.cli.control import reason_header
 from services.cli.output import fail, print_json, say, stdout
 from services.cli.rule_versions import ControlOption, JsonOption, ReasonOption, called
-from services.cli.times import SPAN_EXPECTED, shown_time, span_s
+from services.cli.times import SPAN_EXPECTED, shown_time, span_s, zone
 
 _HELP = "Make, list and revoke access tokens of the control API."
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=_HELP)
@@ -64,7 +64,7 @@ def list_tokens(control: str | None = ControlOption, as_json: bool = JsonOption)
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for column in ("id", "name", "role", "domains", "made by", "made", "ends"):
+    for column in ("id", "name", "role", "domains", "made by", f"made ({zone()})", "ends"):
         table.add_column(column, overflow="fold")
     for one in found:
         ends = "never" if one["expires_at_ms"] is None else shown_time(one["expires_at_ms"])

@@ -46,11 +46,19 @@ def require_change(request: Request, domain: str, *, dry_run: bool) -> None:
 
 
 async def changed(
-    hub: Hub, request: Request, domain: str, kind: str, fields: Mapping[str, Any], *, dry_run: bool = False
+    hub: Hub,
+    request: Request,
+    domain: str,
+    kind: str,
+    fields: Mapping[str, Any],
+    *,
+    dry_run: bool = False,
+    told: Mapping[str, Any] | None = None,
 ) -> Done | Response:
     """Make a change of a domain's rules; the response where it is refused, or was only to be tried.
 
-    ``fields`` are those of a Proposal.  Raises InvalidRules, and HTTPException for a wrong precondition.
+    ``fields`` are those of a Proposal.  ``told``: what else a dry run is answered.  Raises InvalidRules, and
+    HTTPException for a wrong precondition.
     """
     require_change(request, domain, dry_run=dry_run)
     wanted = precondition(request)
@@ -70,7 +78,8 @@ async def changed(
     if dry_run:
         effect = await asyncio.to_thread(effects, known.rule_set if known else None, after)
         version = version_of(known, rule_id)
-        return JSONResponse({"dry_run": True, "domain": domain, "made_from": version, "effect": effect})
+        tried = {"dry_run": True, "domain": domain, "made_from": version, "effect": effect}
+        return JSONResponse({**tried, **(told or {})})
     outcome = await proposed(hub, request, domain, kind, change)
     return outcome if isinstance(outcome, Response) else Done(outcome, known)
 

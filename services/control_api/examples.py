@@ -31,7 +31,7 @@ EFFECT = {
     "overrides": [
         {
             "rule": "orders-free",
-            "key": Named(client_key="acme"),
+            "key": Named(client_key="hooli"),
             "effect": "appear",
             "in_words": "200 at once, then 100/s",
             "until_ms": None,
@@ -46,6 +46,8 @@ CHANGE = {
     "domain": "default",
     "kind": "put_rule",
     "rule_id": None,
+    "key": None,
+    "clients": None,
     "accepted": True,
     "conflict": False,
     "version": 18,
@@ -59,12 +61,12 @@ CHANGE = {
     "errors": [{"field": "rules[0].capacity", "problem": "must be from 0"}],
 }
 OVERRIDE = Anything(
-    rule="orders-free", key={"client_key": "acme"}, multiply=10, until="2026-12-31T18:00:00+01:00", why="launch"
+    rule="orders-free", key={"client_key": "hooli"}, multiply=10, until="2026-12-31T18:00:00+01:00", why="launch"
 )
 SHOWN_OVERRIDE = {
     "id": "5f2c9d1e7a3b4c68",
     "rule": "orders-free",
-    "key": Named(client_key="acme"),
+    "key": Named(client_key="hooli"),
     "in_words": "200 at once, then 100/s",
     "until_ms": None,
     "source": OVERRIDE,

@@ -33,11 +33,16 @@ from services.sqlite_files import thrown_away
 BUILT_KEPT_MOST = 200
 """Versions that were asked for, kept as built."""
 
+CLIENTS_MOST = 20
+KEY_NAMES_MOST = 16
+KEY_LETTERS_MOST = 1024
+"""Of one change, as far as pages show them and searches look into them."""
+
 _OF_SETS = f"kind not in ({', '.join('?' * len(STORED_KINDS))})"
 _SCHEMA = """
 create table changes (
   at_offset integer primary key, domain text, kind text, rule_id text, accepted integer, version integer,
-  author text, reason text, origin text, at_ms integer, head blob, entry blob
+  author text, reason text, origin text, at_ms integer, about text, head blob, entry blob
 );
 create index by_domain on changes (domain, accepted, version);
 create index by_author on changes (author, at_offset);
@@ -50,7 +55,8 @@ pragma synchronous = off;
 @dataclass(frozen=True, slots=True)
 class Search:
     """What to look for; None: whatever.  ``domains``: only of these, None: of all, changes of access too.
-    ``text``: in author, reason, origin or rule.  ``before``: only older than this offset.  Times in ms."""
+    ``text``: in author, reason, origin, rule, key of an override, or clients, of whom it is up to CLIENTS_MOST.
+    ``before``: only older than this offset.  Times in ms."""
 
     domains: frozenset[str] | None = None
     domain: str | None = None
@@ -83,8 +89,8 @@ class HistoryIndex:
     def take(self, entry: History) -> bool:
         """False: it was there already (a successor may tell an outcome again)."""
         row = (
-            *(entry.offset, entry.domain, entry.kind, entry.rule_id, entry.accepted, entry.version),
-            *(entry.author, entry.reason, entry.origin, entry.at_ms),
+            *(entry.offset, entry.domain, entry.kind, rule_of(entry), entry.accepted, entry.version),
+            *(entry.author, entry.reason, entry.origin, entry.at_ms, _about(entry)),
             *(msgspec.json.encode(_head_of(entry)), msgspec.json.encode(entry)),
         )
         with self._lock:
@@ -171,8 +177,40 @@ class HistoryIndex:
 
 
 def _head_of(entry: History) -> History:
-    """The entry without what it says, which may be most of a megabyte: pages have hundreds of them."""
-    return msgspec.structs.replace(entry, rule=None, document=None, override=None, subjects=None)
+    """The entry without what it says, which may be most of a megabyte: pages have hundreds of them.  Of whom, if
+    they are few, is left.
+    """
+    key, clients = key_of(entry), clients_of(entry)
+    override = {"rule": rule_of(entry), "key": key} if key is not None else None
+    subjects = [{"client_key": client} for client in clients] if clients is not None else None
+    return msgspec.structs.replace(entry, rule=None, document=None, override=override, subjects=subjects)
+
+
+def rule_of(entry: History) -> str | None:
+    """The rule that a change is about, also by an override of it."""
+    rule = entry.rule_id or (entry.override or {}).get("rule")
+    return rule if isinstance(rule, str) else None
+
+
+def key_of(entry: History) -> dict[str, str] | None:
+    """The key that an override is for."""
+    key = (entry.override or {}).get("key")
+    if not isinstance(key, dict) or len(key) > KEY_NAMES_MOST:
+        return None
+    return {str(name): str(text)[:KEY_LETTERS_MOST] for name, text in key.items()}
+
+
+def clients_of(entry: History) -> list[str] | None:
+    """The clients of whom a change says something; None if they are many."""
+    if entry.subjects is None or len(entry.subjects) > CLIENTS_MOST:
+        return None
+    keys = [one.get("client_key") for one in entry.subjects]
+    return [key[:KEY_LETTERS_MOST] for key in keys if isinstance(key, str)]
+
+
+def _about(entry: History) -> str:
+    """What ``text`` finds a change by, beside its author and the like."""
+    return "\n".join([*(key_of(entry) or {}).values(), *(clients_of(entry) or [])])
 
 
 def _conditions(search: Search) -> tuple[list[str], list[Any]]:
@@ -198,7 +236,7 @@ def _conditions(search: Search) -> tuple[list[str], list[Any]]:
         if bound is not None:
             add(condition, bound)
     if search.text:
-        columns = ("author", "reason", "origin", "rule_id")
+        columns = ("author", "reason", "origin", "rule_id", "about")
         add("(" + " or ".join(f"instr(lower(ifnull({name}, '')), ?)" for name in columns) + ")")
         values.extend([search.text.lower()] * len(columns))
     return wheres, values

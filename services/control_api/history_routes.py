@@ -14,7 +14,7 @@ from services.control_api.access import Role
 from services.control_api.changing import NAME, Limit, unread_history
 from services.control_api.documented import READING, Anything, answer, answers
 from services.control_api.guard import readable, require
-from services.control_api.history import Search
+from services.control_api.history import Search, clients_of, key_of, rule_of
 from services.control_api.knowledge import Hub
 from services.errors import problem_response
 
@@ -22,8 +22,9 @@ Text = Annotated[str | None, Query(max_length=200)]
 Moment = Annotated[int | None, Query(ge=0, le=2**53, description="Milliseconds since 1970.")]
 
 _PAGE = {"changes": [examples.CHANGE], "next": None}
+_TEXT = "In author, reason, origin, rule, key of an override, or clients of a change of up to 20."
 _SHOWN = (
-    *("offset", "id", "domain", "kind", "rule_id", "accepted", "conflict", "version", "restores"),
+    *("offset", "id", "domain", "kind", "accepted", "conflict", "version", "restores"),
     *("author", "origin", "reason", "at_ms", "made_from", "epoch"),
 )
 _CHANGED = ("rule", "document", "override", "subjects")
@@ -35,6 +36,9 @@ def history_router(hub: Hub) -> APIRouter:
     @router.get(
         "/history",
         summary="Accepted and refused changes, the newest first",
+        description="Refused are those that the leader refused: what has faults, or is made from an old version, "
+        "is mostly answered so at once, and is never a change. `rule_id` and `key`: also of overrides; `clients`: "
+        "of whom it says what is known, null if more than 20.",
         responses=answers({200: answer("`next`: what `before` gives the next page", _PAGE)}, *READING),
     )
     async def history(
@@ -46,7 +50,7 @@ def history_router(hub: Hub) -> APIRouter:
         accepted: bool | None = None,
         since_ms: Moment = None,
         until_ms: Moment = None,
-        text: Annotated[str | None, Query(max_length=200, description="In author, reason, origin or rule.")] = None,
+        text: Annotated[str | None, Query(max_length=200, description=_TEXT)] = None,
         before: Annotated[int | None, Query(ge=0, le=2**62, description="Only older than this offset.")] = None,
         limit: Limit = 100,
     ) -> Response:
@@ -83,6 +87,7 @@ def history_router(hub: Hub) -> APIRouter:
 
 def change_shown(entry: History) -> dict[str, Any]:
     shown = {name: getattr(entry, name) for name in _SHOWN}
+    shown |= {"rule_id": rule_of(entry), "key": key_of(entry), "clients": clients_of(entry)}
     if entry.kind in ACCESS_KINDS and entry.token is not None:  # whose, but never its hash
         shown["token"] = {name: entry.token[name] for name in ("id", "name", "role") if name in entry.token}
     errors = [{"field": one.get("place", ""), "problem": one.get("problem", "")} for one in entry.faults]

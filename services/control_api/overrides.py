@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -13,8 +14,9 @@ from fastapi.responses import JSONResponse
 from global_sync.changes import DELETE_OVERRIDE, PUT_OVERRIDE
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.model.rule import Override
-from regional_limiter.rules import limit_in_words
+from regional_limiter.rules.describe import override_in_words
 from regional_limiter.rules.ends import end_ms
+from regional_limiter.rules.judged import unmet_by
 from regional_limiter.rules.overrides import key_of
 from services.accepted_rules import LoadedSet
 from services.clock import wall_ms
@@ -34,6 +36,7 @@ from services.control_api.changing import (
 from services.control_api.documented import CHANGING, READING, answer, answers, body, changed_or_tried
 from services.control_api.guard import require
 from services.control_api.knowledge import Hub
+from services.control_api.known_clients import stored_of
 from services.control_api.requests import read_mapping
 from services.errors import problem_response
 
@@ -97,7 +100,8 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
     @router.put(
         "/overrides",
         summary="Make or replace the override of one key of one rule",
-        description="It ends at `until`, when the leader takes it out, or when it is deleted.",
+        description="It ends at `until`, when the leader takes it out, or when it is deleted. `warning`, if there "
+        "is one: what is known of the client keeps the rule from matching, so that the override does nothing.",
         openapi_extra=body(examples.OVERRIDE),
         responses=answers({200: _PUT, 201: answer("It is new", examples.SHOWN_OVERRIDE)}, *CHANGING),
     )
@@ -107,7 +111,9 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
         end = end_ms(override.get("until"))
         if end is not None and end <= wall_ms():
             raise InvalidRules([Fault("until", "is over already")])
-        done = await changed(hub, request, domain, PUT_OVERRIDE, {"override": override}, dry_run=dry_run)
+        warned = await _warning(hub, domain, override)
+        change = {"override": override}
+        done = await changed(hub, request, domain, PUT_OVERRIDE, change, dry_run=dry_run, told=warned)
         if isinstance(done, Response):
             return done
         override_id = id_of(override)
@@ -115,9 +121,9 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
         await hub.book.reached(domain, done.outcome.version, APPLIED_WAIT_S)
         found = _find(hub, domain, override_id)
         if found is None:  # accepted, but the state is still on its way, or it is over already
-            return JSONResponse({"id": override_id, "source": override, "version": done.outcome.version})
+            return JSONResponse({"id": override_id, "source": override, "version": done.outcome.version, **warned})
         headers = {"Location": f"/overrides/{override_id}?domain={domain}"} if is_new else {}
-        return JSONResponse(found, 201 if is_new else 200, headers=headers)
+        return JSONResponse({**found, **warned}, 201 if is_new else 200, headers=headers)
 
     @router.delete(
         "/overrides/{override_id}",
@@ -139,6 +145,22 @@ def _add_changes(router: APIRouter, hub: Hub) -> None:
         return JSONResponse({"id": override_id, "domain": domain, "deleted": True, "version": done.outcome.version})
 
 
+async def _warning(hub: Hub, domain: str, override: Mapping[str, Any]) -> dict[str, str]:
+    """A ``warning`` that the override will do nothing, if so.  Faults are others' to tell."""
+    await hub.rules_known()
+    known, key = hub.book.get(domain), override.get("key", {})
+    rule = known and next((one for one in known.rule_set.rules if one.id == override.get("rule")), None)
+    if known is None or rule is None or not isinstance(key, dict):
+        return {}
+    said = {name: text for name, text in key.items() if isinstance(text, str)}
+    client_key = said.get("client_key", "")
+    stored = (await stored_of(hub, domain, [client_key])).get(client_key, {}).get("set", {})
+    unmet = await asyncio.to_thread(unmet_by, known.rule_set, rule, {**stored, **said})
+    if not unmet:
+        return {}
+    return {"warning": f"does nothing, unless checks say otherwise: {rule.id} does not apply: {'; '.join(unmet)}"}
+
+
 def id_of(override: Mapping[str, Any]) -> str:
     """The same for the same rule and key as they are written."""
     named = json.dumps([override.get("rule"), override.get("key", {})], sort_keys=True)
@@ -157,7 +179,7 @@ def _said(source: Mapping[str, Any], one: Override) -> dict[str, Any]:
         "id": id_of(source),
         "rule": one.in_force.id,
         "key": dict(source.get("key", {})),
-        "in_words": "blocked" if one.in_force.blocked else limit_in_words(one.in_force),
+        "in_words": override_in_words(one.in_force),
         "until_ms": one.until_ms,
         "source": dict(source),
     }

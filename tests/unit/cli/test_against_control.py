@@ -148,12 +148,33 @@ def test_a_key_is_given_more_until_friday_or_blocked_and_that_is_kept_and_ended(
     assert [one["in_words"] for one in listed] == ["300 at once, then 100/s", "blocked"]
     assert "launch" in run("override", "list", "orders", "--domain", "keys")[1]
     assert run("override", "end", listed[1]["id"], "--domain", "keys")[0] == 0
+    rows = run("history", "--text", "mallory", "--since", "1d", "--domain", "keys")[1].splitlines()[1:]
+    assert [re.findall(r"(\w+_override orders client_key=mallory)", row) for row in rows] == [
+        ["delete_override orders client_key=mallory"],
+        ["put_override orders client_key=mallory"],
+    ]
+    code, stdout, _ = run("history", "--offset", rows[1].split()[0])
+    assert (code, yaml.safe_load(stdout)["change"]["override"]["block"]) == (0, True)
+    assert "mallory" not in run("history", "--kind", "put_set", "--domain", "keys")[1]
+    assert run("history", "--since", "monday")[0] == 2
     code, _, stderr = run("override", "end", listed[1]["id"], "--domain", "keys")
     assert (code, "no override" in stderr) == (1, True)
     code, _, stderr = run(*more, "--for", "soon")
     assert (code, "such as 90min or 2d" in stderr) == (2, True)
     code, _, stderr = run("override", "put", "orders", "acme", "--unlimited", "--domain", "keys")
     assert (code, "NAME=VALUE" in stderr) == (2, True)
+
+
+def test_an_override_that_does_nothing_is_warned_of_and_shadow_says_whom_it_lets_in(tmp_path: Path) -> None:
+    applied(tmp_path, "idle", GOOD.replace('"POST /orders"', '"POST /orders", tier: free'))
+    of = ("--domain", "idle")
+    assert run("subject", "set", "acme", "tier=gold", *of)[0] == 0
+    for options in (("--dry-run",), ()):
+        code, _, stderr = run("override", "put", "orders", "client_key=acme", "--multiply", "2", *of, *options)
+        assert (code, 'tier is "gold", and must be' in stderr) == (0, True)
+    assert run("override", "block", "orders", "client_key=mallory", *of)[0] == 0
+    code, stdout, _ = run("rules", "mode", "orders", "shadow", "--dry-run", *of)
+    assert (code, "no longer denied: mallory" in stdout) == (0, True)
 
 
 def test_what_is_known_of_clients_is_set_imported_and_listed(tmp_path: Path) -> None:

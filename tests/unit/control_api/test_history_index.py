@@ -9,6 +9,7 @@ from msgspec import structs
 
 from global_sync.changes import PUT_RULE, History
 from services.control_api.history import HistoryIndex, Search
+from services.control_api.history_routes import change_shown
 
 
 def change(offset: int) -> History:
@@ -35,6 +36,26 @@ def test_nothing_is_left_of_a_process_that_was_killed(tmp_path: Path) -> None:
     assert [one.offset for one in again.search(Search(), 10)] == [2]
     again.close()
     killed.close()
+
+
+def test_a_change_is_found_by_the_rule_and_key_of_its_override_and_by_few_clients() -> None:
+    index = HistoryIndex()
+    override = {"rule": "r", "key": {"client_key": "Mallory"}, "block": True, "why": "scraping"}
+    few, many = ([{"client_key": f"c{n}", "set": {"tier": "gold"}} for n in range(count)] for count in (20, 21))
+    said = [{"kind": "put_override", "override": override}, {"subjects": few}, {"subjects": many}]
+    for offset, one in enumerate(said):
+        index.take(History(**structs.asdict(change(offset)) | one))
+    for search, offsets in (
+        (Search(rule_id="r"), [0]),
+        (Search(text="mallory"), [0]),
+        (Search(text="c19"), [1]),
+        (Search(text="c20"), []),
+    ):
+        assert [one.offset for one in index.search(search, 10)] == offsets
+    shown = [change_shown(one) for one in index.search(Search(), 10)][::-1]
+    assert (shown[0]["rule_id"], shown[0]["key"]) == ("r", {"client_key": "Mallory"})
+    assert [one["clients"] and len(one["clients"]) for one in shown] == [None, 20, None]
+    index.close()
 
 
 def test_a_page_of_large_changes_is_read_without_what_they_say() -> None:

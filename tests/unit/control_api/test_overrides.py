@@ -62,6 +62,28 @@ async def test_an_override_can_be_tried(serving: Serving, leader: FakeLeader) ->
         assert await overrides(client) == []
 
 
+async def test_an_override_that_does_nothing_for_what_is_known_of_its_client_is_warned_of(
+    serving: Serving, leader: FakeLeader
+) -> None:
+    named = [{"client_key": "acme", "set": {"tier": "gold"}}]
+    rules = [{"id": "r", **RULE, "match": {"tier": "free"}}]
+    async with serving() as client:
+        await client.put("/rulesets/default", json={"stored_subjects": True, "subjects": named, "rules": rules})
+        await client.put("/subjects/globex", json={"tier": "silver"})
+
+        async def warning(client_key: str, **params: Any) -> str | None:
+            override = {**BLOCK, "key": {"client_key": client_key}}
+            told: str | None = (await client.put("/overrides", json=override, params=params)).json().get("warning")
+            return told
+
+        for client_key, tier in (("acme", "gold"), ("globex", "silver")):
+            for params in ({"dry_run": True}, {}):
+                told = await warning(client_key, **params)
+                assert told is not None
+                assert f'r does not apply: tier is "{tier}", and must be free' in told
+        assert await warning("hooli") is None
+
+
 @pytest.mark.parametrize(
     ("override", "field"),
     [

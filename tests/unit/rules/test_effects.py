@@ -81,3 +81,33 @@ def test_overrides_regions_and_order_are_told() -> None:
     assert found["set"]["order"] == {"before": ["r", "s"], "after": ["s", "r"]}
     assert found["set"]["regions"]["after"] == {"a": 1, "b": 1}
     assert not found["nothing"]
+
+
+MALLORY = [{"rule": "r", "key": {"client_key": "mallory"}, "block": True}]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "note"),
+    [
+        ("enforce", "shadow", "denies nobody any more: the limit is lifted at once; no longer denied: mallory"),
+        ("soft", "shadow", "no longer denied: mallory"),
+        ("shadow", "enforce", "denies past its limit from now on; denied whatever is left: mallory"),
+        ("shadow", "soft", "denied whatever is left: mallory"),
+        ("enforce", "soft", "allows past its limit from now on, and says so"),
+        ("enforce", "enforce", ""),
+    ],
+)
+def test_whom_another_mode_lets_in_or_keeps_out_is_said(before: str, after: str, note: str) -> None:
+    sets = (
+        parse_document({"rules": [bucket(mode=mode, description=when)], "overrides": MALLORY})
+        for when, mode in (("before", before), ("after", after))
+    )
+    (effect,) = effects(*sets)["rules"]
+    assert effect.get("note", "") == note
+
+
+def test_of_many_keys_that_are_blocked_some_are_named() -> None:
+    blocks = [{"rule": "r", "key": {"client_key": f"c{n}"}, "block": True} for n in range(25)]
+    sets = [parse_document({"rules": [bucket(mode=mode)], "overrides": blocks}) for mode in ("enforce", "shadow")]
+    (effect,) = effects(*sets)["rules"]
+    assert effect["note"].endswith("no longer denied: " + "; ".join(f"c{n}" for n in range(10)) + "; and 15 more")

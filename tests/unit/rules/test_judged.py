@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from regional_limiter.plan import replaced_by
 from regional_limiter.rules import compile_rules, parse_document
-from regional_limiter.rules.judged import judged
+from regional_limiter.rules.judged import judged, unmet_by
 from tests.unit.rules.test_match_rules import CHECKS, rules
 
 
@@ -71,3 +71,33 @@ def test_an_override_is_told() -> None:
     matcher = compiled({}, overrides=[{"rule": "r0", "key": {"client_key": "a"}, "multiply": 2}])
     [one] = judged(matcher, {"client_key": "a"})
     assert (one.overridden, one.rule.capacity) == (True, 10)
+
+
+def test_an_override_of_a_rule_that_does_not_apply_is_told_too() -> None:
+    matcher = compiled(
+        {"match": {"tier": "x"}}, overrides=[{"rule": "r0", "key": {"client_key": "a"}, "multiply": 2}]
+    )
+    assert [judged(matcher, {"client_key": key})[0].overridden for key in "ab"] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("given", "unmet"),
+    [
+        ({"client_key": "acme"}, ['tier is "gold", and must be free']),
+        ({"client_key": "acme", "tier": "free"}, []),
+        ({"client_key": "hooli"}, []),
+        ({"client_key": "hooli", "country": "DE"}, ['country is "DE", and must not be DE']),
+    ],
+)
+def test_only_what_is_known_keeps_a_rule_from_applying_and_no_default(
+    given: dict[str, str], unmet: list[str]
+) -> None:
+    match = {"tier": "free", "resource": "POST /x", "country": {"not": "DE"}, "ip": {"cidr": "10.0.0.0/8"}}
+    rule_set = parse_document(
+        {
+            "defaults": {"tier": "other"},
+            "subjects": [{"client_key": "acme", "set": {"tier": "gold"}}],
+            "rules": [{"id": "r", "match": match, "capacity": 5, "refill": "1/s"}],
+        }
+    )
+    assert unmet_by(rule_set, rule_set.rules[0], given) == unmet
