@@ -63,6 +63,9 @@ WINDOWS_INTERVAL_S = 0.04
 WINDOWS_GAP_S = 0.01
 LOCK_TTL_MS = 3_000
 LEASES_PER_WRITE = 500
+_LOST_BY = (
+    "its server restarted, another took over, a clock jumped, or nobody called it in time, as when all is busy"
+)
 REPORT_GAP_S = 0.004
 PUBLISHED_KEYS = 200
 SUMMED_KEYS = 10_000
@@ -417,7 +420,7 @@ class Agent:
         if state.instance and state.instance != reply.instance:
             # A restart, a promotion, a clock step, or nobody called for longer than the gap.
             state.resets += 1
-            log.warning("a point has lost its variable", point=point, resets=state.resets)
+            log.warning("a point has lost its variable", point=point, resets=state.resets, cause=_LOST_BY)
         state.instance = reply.instance
         if reply.accepted:
             state.session_left_us = max(0, write.until_us - reply.time_us)

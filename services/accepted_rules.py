@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from global_sync.changes import PUT_RULE, Proposal, changed_document
+from global_sync.changes import PUT_OVERRIDE, PUT_RULE, Proposal, changed_document
 from global_sync.rule_states import RulesFold
 from global_sync.transport.base import Message
 from regional_limiter.model.errors import Fault, InvalidRules
@@ -132,7 +132,7 @@ class Book:
     def after(self, domain: str, kind: str, fields: Mapping[str, Any]) -> RuleSet:
         """The set that a change (its fields as of a Proposal) leads to.
 
-        Raises ChangeRefused, and InvalidRules; of a changed rule the places are those within the rule.
+        Raises ChangeRefused, and InvalidRules; of one rule or override the places are those within it.
         """
         known = self._sets.get(domain)
         change = Proposal(id="", domain=domain, kind=kind, **fields)
@@ -140,13 +140,19 @@ class Book:
         try:
             return parse_document(document)
         except InvalidRules as error:
-            if kind != PUT_RULE:
+            if kind == PUT_RULE:
+                rules = document["rules"]
+                place = next(at for at, rule in enumerate(rules) if rule.get("id") == change.rule_id)
+                within, what = f"rules[{place}]", "rule"
+            elif kind == PUT_OVERRIDE:
+                within, what = f"overrides[{document['overrides'].index(change.override)}]", "override"
+            else:
                 raise
-            rules = document["rules"]
-            place = next(at for at, rule in enumerate(rules) if rule.get("id") == change.rule_id)
-            raise InvalidRules([_within_rule(fault, place) for fault in error.faults]) from None
+            raise InvalidRules([_within(fault, within, what) for fault in error.faults]) from None
 
 
-def _within_rule(fault: Fault, place: int) -> Fault:
-    inside = fault.place.removeprefix(f"rules[{place}]").removeprefix(".")
-    return Fault(inside or "rule", fault.problem)
+def _within(fault: Fault, place: str, what: str) -> Fault:
+    """``what``: how to call the whole of it."""
+    if not fault.place.startswith(place):
+        return fault
+    return Fault(fault.place.removeprefix(place).removeprefix(".") or what, fault.problem)

@@ -1,10 +1,14 @@
-"""What commands that send checks take from their options."""
+"""What commands take from their options, and say of what these leave open."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from services.cli.output import fail
+
+if TYPE_CHECKING:
+    from regional_limiter.model.rule import RuleSet
 
 
 def parse_attributes(pairs: Iterable[str]) -> dict[str, str]:
@@ -31,3 +35,12 @@ def parse_map(pairs: Iterable[str]) -> dict[str, str]:
             fail(f"--map {pair}: {name} is given twice")
         mapped[name] = field
     return mapped
+
+
+def not_in_log(name: str, rule_set: RuleSet) -> str:
+    """What rules see of an attribute that a log does not have."""
+    default = rule_set.defaults.get(name)
+    seen = "unset" if default is None else f"as the set's default, {default}"
+    if any(name in one.attributes for one in rule_set.subjects):
+        seen += ", but for clients of whom the set says it"
+    return f"{name} is not in the log: give --map {name}=FIELD, or rules see it {seen}"

@@ -14,7 +14,7 @@ import typer
 from services.cli.control import HELP as CONTROL_HELP
 from services.cli.control import NoAnswer, Refused, end_refused, open_control
 from services.cli.output import fail, print_json, say, stdout
-from services.cli.parsing import parse_map
+from services.cli.parsing import not_in_log, parse_map
 from services.cli.progress import reading
 from services.cli.rules import parsed, read_file
 
@@ -104,7 +104,7 @@ def rehearse(
             rehearsal.run(reader.requests(names))
     except UnreadableLog as error:
         fail(str(error))
-    notes = [f"{name} is not in the log: give --map {name}=FIELD, or rules see it unset" for name in names.missing]
+    notes = [not_in_log(name, proposed) for name in names.missing]
     suggested = None
     if taken is not None and suggest is not None:
         if sys.stderr.isatty():

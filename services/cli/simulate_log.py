@@ -11,7 +11,7 @@ import typer
 
 from services.cli.geography import cuts_of, delays_of, regions_of
 from services.cli.output import fail, print_faults, print_json, say, stdout
-from services.cli.parsing import parse_map
+from services.cli.parsing import not_in_log, parse_map
 from services.cli.progress import reading
 from services.cli.rules import parsed, read_file
 
@@ -88,7 +88,7 @@ def over_log(options: LogOptions, of_traces: Sequence[str]) -> dict[str, Any]:
                 progress=progress,
             )
             attributes = reader.reading(_names(rule_set) | placing.attributes)
-            _check_fields(options, reader, mapped, attributes.missing)
+            _check_fields(options, reader, mapped, attributes.missing, rule_set)
             say(f"simulating {len(names)} regions on the clock of the log ...")
             outcome = simulate_log(setting, _skipped(reader.requests(attributes), options.skip_s))
     except UnreadableLog as error:
@@ -148,7 +148,7 @@ def _names(rule_set: RuleSet) -> set[str]:
 
 
 def _check_fields(
-    options: LogOptions, reader: LogReader, mapped: Mapping[str, str], missing: Sequence[str]
+    options: LogOptions, reader: LogReader, mapped: Mapping[str, str], missing: Sequence[str], rule_set: RuleSet
 ) -> None:
     from services.rehearsal.attributes import unknown_fields
 
@@ -158,7 +158,7 @@ def _check_fields(
     for name in missing:
         if name == options.region_field:
             fail(f"--region-field {name}: a line of {reader.format_name} has {known}")
-        say(f"{name} is not in the log: give --map {name}=FIELD, or rules see it unset")
+        say(not_in_log(name, rule_set))
 
 
 def _skipped(requests: Iterable[Request], seconds: float) -> Iterator[Request]:

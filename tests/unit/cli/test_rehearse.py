@@ -133,7 +133,11 @@ def test_a_limit_is_suggested(here: Path) -> None:
 def test_an_attribute_that_the_log_lacks_is_named(here: Path) -> None:
     (here / "rules.yaml").write_text(RULES.replace("resource:", "tier: free, resource:"))
     notes = found("access.log", "--rules", "rules.yaml")["notes"]
-    assert any("tier is not in the log: give --map tier=FIELD" in note for note in notes)
+    assert "tier is not in the log: give --map tier=FIELD, or rules see it unset" in notes
+    (here / "rules.yaml").write_text("defaults: {tier: paid}\n" + (here / "rules.yaml").read_text())
+    assert found("access.log", "--rules", "rules.yaml")["notes"] == [
+        "tier is not in the log: give --map tier=FIELD, or rules see it as the set's default, paid"
+    ]
 
 
 @pytest.mark.parametrize(
