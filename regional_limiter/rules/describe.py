@@ -213,7 +213,7 @@ def _at_home(rule: Rule, homes: Homes, rule_set: RuleSet, region: str) -> dict[s
 def override_in_words(in_force: Rule) -> str:
     """What an override makes of its rule: ``blocked``; ``200 at once, then 100/s``."""
     words = "blocked" if in_force.blocked else limit_in_words(in_force)
-    return f"{words} (in shadow, so denied nothing)" if in_force.mode is Mode.SHADOW else words
+    return f"{words} (in shadow: denies nobody)" if in_force.mode is Mode.SHADOW else words
 
 
 def limit_in_words(rule: Rule) -> str:
