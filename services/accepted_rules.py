@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from global_sync.changes import PUT_OVERRIDE, PUT_RULE, Proposal, changed_document
+from global_sync.changes import PUT_OVERRIDE, PUT_RULE, PUT_SUBJECTS, Proposal, changed_document
 from global_sync.rule_states import RulesFold
 from global_sync.transport.base import Message
 from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.model.rule import Rule, RuleSet
 from regional_limiter.rules import describe, parse_document
+
+_SUBJECT = re.compile(r"subjects\[(\d+)\]", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,8 @@ class Book:
     def after(self, domain: str, kind: str, fields: Mapping[str, Any]) -> RuleSet:
         """The set that a change (its fields as of a Proposal) leads to.
 
-        Raises ChangeRefused, and InvalidRules; of one rule or override the places are those within it.
+        Raises ChangeRefused, and InvalidRules; of one rule or override the places are those within it, of
+        subjects those among the ones of the change.
         """
         known = self._sets.get(domain)
         change = Proposal(id="", domain=domain, kind=kind, **fields)
@@ -140,6 +144,10 @@ class Book:
         try:
             return parse_document(document)
         except InvalidRules as error:
+            if kind == PUT_SUBJECTS:
+                places = {id(subject): place for place, subject in enumerate(change.subjects or [])}
+                faults = [_of_those_given(fault, document["subjects"], places) for fault in error.faults]
+                raise InvalidRules(faults) from None
             if kind == PUT_RULE:
                 rules = document["rules"]
                 place = next(at for at, rule in enumerate(rules) if rule.get("id") == change.rule_id)
@@ -149,6 +157,15 @@ class Book:
             else:
                 raise
             raise InvalidRules([_within(fault, within, what) for fault in error.faults]) from None
+
+
+def _of_those_given(fault: Fault, subjects: Sequence[object], places: Mapping[int, int]) -> Fault:
+    """A fault of a subject, by its place in the change and not in the set.  ``places``: by the identity of it."""
+    found = _SUBJECT.match(fault.place)
+    place = places.get(id(subjects[int(found[1])])) if found else None
+    if found is None or place is None:
+        return fault
+    return Fault(f"subjects[{place}]{fault.place[found.end() :]}", fault.problem)
 
 
 def _within(fault: Fault, place: str, what: str) -> Fault:

@@ -149,8 +149,10 @@ async def _warning(hub: Hub, domain: str, override: Mapping[str, Any]) -> dict[s
     """A ``warning`` that the override will do nothing, if so.  Faults are others' to tell."""
     await hub.rules_known()
     known, key = hub.book.get(domain), override.get("key", {})
-    rule = known and next((one for one in known.rule_set.rules if one.id == override.get("rule")), None)
-    if known is None or rule is None or not isinstance(key, dict):
+    if known is None or not isinstance(key, dict):
+        return {}
+    rule = next((one for one in known.rule_set.rules if one.id == override.get("rule")), None)
+    if rule is None:
         return {}
     said = {name: text for name, text in key.items() if isinstance(text, str)}
     client_key = said.get("client_key", "")

@@ -67,6 +67,7 @@ async def test_what_cannot_be_known_is_refused(
 ) -> None:
     async with serving() as client:
         await client.put("/rules/r", json=RULE)
+        await client.put("/subjects/other", json={"tier": "x"})  # so that it would be subjects[1] in the set
         body = problem(await client.post("/subjects:import", json=subjects), 422)
         assert body["errors"][0]["field"] == field
 
