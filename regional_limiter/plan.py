@@ -78,19 +78,20 @@ class DomainRules:
         names.update(name for subject in self.rule_set.subjects for name in subject.where)
         object.__setattr__(self, "names", frozenset(names))
 
-    def elsewhere(self, rule: Rule, attributes: Mapping[str, str], key_hash: bytes) -> Elsewhere | None:
-        """In which other region the bucket of such a check is; None: here."""
+    def home(self, rule: Rule, attributes: Mapping[str, str], key_hash: bytes) -> Elsewhere | None:
+        """Which region has the one bucket of such a check, this one or another; None: each has its own."""
         homes = rule.homes
         if homes is None or not self.region:
             return None
         home = homes.of(attributes, key_hash, self.rule_set.bases)
-        address = self.rule_set.addresses.get(home, "")
-        return None if home == self.region else Elsewhere(home, address, homes.allows_unreachable)
+        return Elsewhere(home, self.rule_set.addresses.get(home, ""), homes.allows_unreachable)
 
 
 class Step:
     """One rule that a check meets, as it is for its key, and the bucket that it meets it in.
 
+    ``home``: the region that has the one bucket of the key; "": each has its own.  ``elsewhere``: set where that is
+    another region.
     ``measured``: the cost that the rule reads off the check's attributes; None where it goes by the check's cost.
     """
 
@@ -98,9 +99,11 @@ class Step:
         "_added",
         "_call",
         "_domain",
+        "_home",
         "_measured",
         "elsewhere",
         "has_holders",
+        "home",
         "is_canary",
         "key",
         "key_hash",
@@ -118,10 +121,12 @@ class Step:
         measured: int | None = None,
         *,
         is_canary: bool = False,
-        elsewhere: Elsewhere | None = None,
+        home: Elsewhere | None = None,
     ) -> None:
         self.rule = rule
-        self.elsewhere = elsewhere
+        self._home = home
+        self.home = "" if home is None else home.region
+        self.elsewhere = None if self.home == domain.region else home
         self.is_canary = is_canary
         self._measured = measured
         self._added = rule.cost if isinstance(rule.cost, int) else 0
@@ -183,7 +188,7 @@ class Step:
             self.key_hash,
             measured,
             is_canary=self.is_canary,
-            elsewhere=self.elsewhere,
+            home=self._home,
         )
 
     def cost_of(self, cost: int) -> int:
@@ -383,11 +388,18 @@ class Plan:
         return [group for group in groups if group]
 
     def request_id_of(self, group: Sequence[int], request_id: str | None) -> str | None:
-        """Under which id the store is asked about ``group``: it keeps one answer a tag, which may have several."""
+        """Under which id the store is asked about ``group``: it keeps one answer a tag, which may have several.
+
+        A home's are named by each other alone, so that each region names them alike; the region's own come after.
+        """
         if request_id is None or len(self.groups) == 1:
             return request_id
-        tag = tag_of(self.steps[group[0]].key)
-        earlier = sum(other[0] < group[0] and tag_of(self.steps[other[0]].key) == tag for other in self.groups)
+        first = self.steps[group[0]]
+        tag, home = tag_of(first.key), first.home
+        others = [(self.steps[other[0]], other[0] < group[0]) for other in self.groups]
+        earlier = sum(
+            tag_of(step.key) == tag and (is_before if step.home == home else not home) for step, is_before in others
+        )
         return f"{request_id}\0{earlier}" if earlier else request_id
 
     def combined(self, verdicts: Sequence[Verdict]) -> Answer:
@@ -411,18 +423,22 @@ def replaced_by(rules: Iterable[Rule]) -> set[str]:
 
 
 def _groups(steps: Sequence[Step]) -> list[list[int]]:
-    """The places of the steps by call: a soft rule is asked alone, since its denial must not spare the others."""
+    """The places of the steps by call.
+
+    A soft rule is asked alone, since its denial must not spare the others.  A home is asked about its buckets
+    alone, by its own nodes too: a request that comes again elsewhere asks it the same.
+    """
     keys = [step.key for step in steps]
     if len(steps) == 1:
         return engine.groups(keys)
     soft = [[place] for place, step in enumerate(steps) if step.rule.mode is Mode.SOFT]
-    by_region: dict[str, list[int]] = {}
+    by_home: dict[str, list[int]] = {}
     for place, step in enumerate(steps):
         if step.rule.mode is not Mode.SOFT:
-            by_region.setdefault(step.elsewhere.region if step.elsewhere else "", []).append(place)
+            by_home.setdefault(step.home, []).append(place)
     return [
         [places[at] for at in group]
-        for places in by_region.values()
+        for places in by_home.values()
         for group in engine.groups([keys[place] for place in places])
     ] + soft
 
@@ -524,10 +540,10 @@ class Planner:
     def _step(self, rule: Rule, domain: DomainRules, attributes: Mapping[str, str]) -> Step:
         key = bucket_key(rule, attributes, self._secret)
         key_hash = blake2b(key.encode(), digest_size=8, key=self._secret[:64]).digest()
-        canary, elsewhere = rule.canary, domain.elsewhere(rule, attributes, key_hash)
+        canary, home = rule.canary, domain.home(rule, attributes, key_hash)
         if canary is not None and canary.meets(key_hash):
-            return Step(canary.in_force, domain, key, key_hash, is_canary=True, elsewhere=elsewhere)
-        return Step(rule, domain, key, key_hash, elsewhere=elsewhere)
+            return Step(canary.in_force, domain, key, key_hash, is_canary=True, home=home)
+        return Step(rule, domain, key, key_hash, home=home)
 
     def _make(self, check: Check) -> Plan:
         domain = self._domains.get(check.domain)

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from regional_limiter.model.home import Homes
-from regional_limiter.model.rule import Rule
+from regional_limiter.model.rule import NormalForm, Rule
 from regional_limiter.rules import grammar
 from regional_limiter.rules.faults import Faults, shown
 from regional_limiter.rules.fields import below, check_fields, read_mapping, read_name, read_text, read_word
+from regional_limiter.rules.normal import normalised
 
 _BY_HASH = "hash"
 _BY_EXPECTED = "hash, the name of a region, or {attribute: tenant, regions: {acme: eu-west}, otherwise: us-east}"
 
 
-def read_homes(faults: Faults, place: str, value: object, key: Sequence[str]) -> Homes:
-    """``key``: the attributes of the rule's key."""
+Forms = Mapping[str, Sequence[NormalForm]]
+
+
+def read_homes(faults: Faults, place: str, value: object, key: Sequence[str], forms: Forms) -> Homes:
+    """``key``: the attributes of the rule's key.  ``forms``: in which the rule sees attributes."""
     fields = read_mapping(faults, place, value)
     check_fields(faults, place, fields, ("by", "unreachable"))
     unreachable = fields.get("unreachable", "deny")
@@ -24,12 +28,12 @@ def read_homes(faults: Faults, place: str, value: object, key: Sequence[str]) ->
     if by == _BY_HASH:
         return Homes(allows_unreachable=allows)
     if isinstance(by, dict):
-        return _by_attribute(faults, at, by, key, allows)
+        return _by_attribute(faults, at, by, key, forms, allows)
     return Homes(read_name(faults, at, by, grammar.NAME, _BY_EXPECTED), allows_unreachable=allows)
 
 
 def _by_attribute(
-    faults: Faults, place: str, value: dict[object, object], key: Sequence[str], allows: bool
+    faults: Faults, place: str, value: dict[object, object], key: Sequence[str], forms: Forms, allows: bool
 ) -> Homes:
     fields = read_mapping(faults, place, value)
     check_fields(faults, place, fields, ("attribute", "regions", "otherwise"))
@@ -43,12 +47,15 @@ def _by_attribute(
         problem = f"at most {grammar.HOME_VALUES_MOST:,} values, not {len(regions):,}"
         faults.add(below(place, "regions"), problem)
         regions = {}
-    by_value = {
-        read_text(faults, below(place, "regions"), name): read_name(
-            faults, below(below(place, "regions"), name), region, grammar.NAME, "the name of a region"
-        )
-        for name, region in regions.items()
-    }
+    by_value: dict[str, str] = {}
+    written: dict[str, str] = {}
+    for name, region in regions.items():
+        at = below(below(place, "regions"), name)
+        value_seen = normalised(read_text(faults, below(place, "regions"), name), forms.get(str(attribute), ()))
+        if value_seen in written:
+            faults.add(at, f"is {value_seen} in the normal form, as {written[value_seen]} is: keep one of them")
+        written[value_seen] = name
+        by_value[value_seen] = read_name(faults, at, region, grammar.NAME, "the name of a region")
     otherwise = fields.get("otherwise")
     region = read_name(faults, below(place, "otherwise"), otherwise, grammar.NAME, "the name of a region")
     return Homes(region, str(attribute), by_value, allows)

@@ -71,7 +71,7 @@ def read_rule(faults: Faults, place: str, value: object, domain: str, regions: i
     scope, distribution = _read_scope(faults, place, fields, algorithm, numbers.capacity, regions)
     homes = None
     if distribution is Distribution.HOME and scope is Scope.GLOBAL:
-        homes = read_homes(faults, below(place, "home"), fields.get("home", {}), key)
+        homes = read_homes(faults, below(place, "home"), fields.get("home", {}), key, forms)
     elif "home" in fields:
         faults.add(below(place, "home"), "only a rule of scope: global with distribution: home has homes")
     on_store_failure = choice("on_store_failure", OnStoreFailure.LOCAL)

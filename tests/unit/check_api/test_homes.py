@@ -102,6 +102,28 @@ async def test_a_request_that_comes_again_in_another_region_is_charged_once(regi
         await regions.check("eu", cost=4, request_id="r1")
 
 
+@pytest.mark.parametrize("first", ["home", "region", "soft"])
+async def test_it_is_charged_once_whatever_else_limits_it_in_the_region_that_asks(
+    regions: Regions, first: str
+) -> None:
+    home = limit(home={"by": "us"})
+    own = {"id": "b", "algorithm": "fixed_window", "limit": 5, "window": "1d"}
+    softly = limit(id="c", mode="soft", home={"by": "us"})
+    regions.use(*{"home": (home, own, softly), "region": (own, softly, home), "soft": (softly, home, own)}[first])
+    assert [(await regions.check(name, cost=2, request_id="r1")).allowed for name in (*NAMES, *NAMES)] == [True] * 6
+    assert {item.rule: item.verdict.remaining for item in (await regions.check("us", cost=0)).verdicts} == {
+        "a": 3,
+        "b": 3,
+        "c": 3,
+    }
+    await regions.limiters["ap"].refund(of(cost=2, request_id="r1"))
+    assert {item.rule: item.verdict.remaining for item in (await regions.check("us", cost=0)).verdicts} == {
+        "a": 5,
+        "b": 3,
+        "c": 5,
+    }
+
+
 @pytest.mark.parametrize(("unreachable", "allowed"), [("deny", False), ("allow", True)])
 async def test_whose_home_is_not_reached_is_told_what_the_rule_says(
     regions: Regions, unreachable: str, allowed: bool

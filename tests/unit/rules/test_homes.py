@@ -41,6 +41,19 @@ def test_it_says_where_keys_are(home: Any, read: Homes) -> None:
     assert rule_set.addresses["eu"] == "http://10.0.0.1:8080/limits"
 
 
+def test_values_are_in_the_normal_forms_in_which_the_rule_sees_its_key() -> None:
+    lower = {**RULE, "distribution": "home", "key": ["tenant"], "normalise": {"tenant": ["trim", "lower"]}}
+    by = {"attribute": "tenant", "regions": {" ACME": "eu"}, "otherwise": "us"}
+    (rule,) = parse_document(document(rules=[{**lower, "home": {"by": by}}])).rules
+    assert rule.homes == Homes("us", "tenant", {"acme": "eu"})
+    twice = {**by, "regions": {"ACME": "eu", "Acme": "ap"}}
+    with pytest.raises(InvalidRules) as refused:
+        parse_document(document(rules=[{**lower, "home": {"by": twice}}]))
+    (fault,) = refused.value.faults
+    assert fault.place == "rules[0].home.by.regions.Acme"
+    assert "as ACME is" in fault.problem
+
+
 @pytest.mark.parametrize(
     ("wrong", "place", "words"),
     [
