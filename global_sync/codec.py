@@ -128,15 +128,15 @@ def trace_of(data: bytes) -> str:
 def encode_batches(records: Iterable[Record], max_bytes: int = BYTES_MOST, trace: str = "") -> list[bytes]:
     """The same in as many messages as it takes to keep each below ``max_bytes`` (one record at least each).
 
-    Grants of windows go by themselves, and so do floors: a process that does not know them refuses the message that
-    has one.
+    Grants of windows go by themselves, and so do floors, not with each other either: a process that does not know
+    one of them refuses the message that has it.
     """
     batches: list[bytes] = []
     batch: list[Record] = []
     size = 0
     for record in records:
         one = len(_encoder.encode(record)) + 20
-        apart = bool(batch) and _is_apart(batch[-1]) is not _is_apart(record)
+        apart = bool(batch) and _apart(batch[-1]) != _apart(record)
         if batch and (apart or size + one > max_bytes):
             batches.append(encode_records(batch, trace))
             batch, size = [], 0
@@ -147,8 +147,9 @@ def encode_batches(records: Iterable[Record], max_bytes: int = BYTES_MOST, trace
     return batches
 
 
-def _is_apart(record: Record) -> bool:
-    return isinstance(record, WindowGrant) or _has_floors(record)
+def _apart(record: Record) -> str:
+    """What a process has to know to read the message that ``record`` is in; "": nothing of late."""
+    return "windows" if isinstance(record, WindowGrant) else "floors" if _has_floors(record) else ""
 
 
 def decode_records(data: bytes) -> list[Record]:

@@ -426,5 +426,6 @@ class Leader:
             "other_times": self.other_times,
             "history_is_whole": self._history_is_whole,
             "waiting_for_bases": self.side.waiting_for_bases() if self.side.active else {},
+            "waiting_for_floors": self.side.waiting_for_floors() if self.side.active else {},
             "heard_of_gone": sorted(self.side.heard_of_gone),
         }

@@ -203,13 +203,15 @@ class LeaderSeen:
     """``beat_age_ms``: since the last BEAT was read here; None when none was ever read.
 
     ``waiting_for``: domain -> regions (with the base that the leader still reckons with) that hold a change of
-    bases back, as the leader says.  ``heard_of_gone``: regions said to be destroyed that report all the same.
+    bases back, as the leader says; ``floors_wait_for``: of floors that sets name.  ``heard_of_gone``: regions said
+    to be destroyed that report all the same.
     """
 
     epoch: int | None
     beat_age_ms: int | None
     waiting_for: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     heard_of_gone: Sequence[str] = ()
+    floors_wait_for: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def sentences(
@@ -278,13 +280,14 @@ def _at_rest(regions: Iterable[RegionHealth], now_ms: int) -> tuple[str, tuple[i
 
 
 def _bases_sentences(leader: LeaderSeen) -> Iterator[Sentence]:
-    for domain, regions in sorted(leader.waiting_for.items()):
-        if regions:
-            held = " and ".join(
-                f"{region} ({base * 100 / SHARE_UNITS:.1f} %)" for region, base in sorted(regions.items())
-            )
-            text = f"The new bases of domain {domain} wait until {held} has left its old base."
-            yield Sentence("warn", _plain(text))
+    for part, waiting_for in (("base", leader.waiting_for), ("floor", leader.floors_wait_for)):
+        for domain, regions in sorted(waiting_for.items()):
+            if regions:
+                held = " and ".join(
+                    f"{region} ({units * 100 / SHARE_UNITS:.1f} %)" for region, units in sorted(regions.items())
+                )
+                text = f"The new {part}s of domain {domain} wait until {held} has left its old {part}."
+                yield Sentence("warn", _plain(text))
 
 
 def _gone_sentences(leader: LeaderSeen) -> Iterator[Sentence]:

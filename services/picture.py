@@ -108,10 +108,12 @@ class Picture:
         now_ms: int,
         waiting_for: Mapping[str, Mapping[str, int]] | None = None,
         heard_of_gone: Sequence[str] | None = None,
+        floors_wait_for: Mapping[str, Mapping[str, int]] | None = None,
     ) -> LeaderSeen:
         beat_ms = self._granted.beat_ms
         age_ms = None if beat_ms is None else max(0, now_ms - beat_ms)
-        return LeaderSeen(self._granted.epoch or None, age_ms, waiting_for or {}, tuple(heard_of_gone or ()))
+        gone = tuple(heard_of_gone or ())
+        return LeaderSeen(self._granted.epoch or None, age_ms, waiting_for or {}, gone, floors_wait_for or {})
 
     def leader_shown(self, probes: Mapping[str, RegionProbe], now_ms: int) -> dict[str, Any]:
         seen = self.leader(now_ms)
@@ -138,7 +140,9 @@ class Picture:
             probe.leader for probe in (probes or {}).values() if probe.leader and probe.leader.get("leading")
         ]
         told = leading[0] if len(leading) == 1 else {}
-        leader = self.leader(now_ms, told.get("waiting_for_bases"), told.get("heard_of_gone"))
+        leader = self.leader(
+            now_ms, told.get("waiting_for_bases"), told.get("heard_of_gone"), told.get("waiting_for_floors")
+        )
         return sentences(regions, leader, kafka_silent_ms, newest_rules, self._times, now_ms)
 
     # ---- shares

@@ -20,7 +20,7 @@ C11 GONE: an operator's word that a region is destroyed ends what it holds, once
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from global_sync.protocol.invariants import bases_fit, sum_fits
 from global_sync.protocol.leader_state import (
@@ -524,15 +524,20 @@ class LeaderSide(LeaderState):
 
     def waiting_for_bases(self) -> dict[str, dict[str, int]]:
         """Regions whose booked base is above the newest CONFIG's: domain -> region -> booked base."""
-        late: dict[str, dict[str, int]] = {}
-        for domain, by_region in self._ledger.booked.items():
-            if domain_of_floor(domain) is not None:
-                continue
-            configured = self._ledger.bases.get(domain, {})
-            above = {region: base for region, base in by_region.items() if base > configured.get(region, 0)}
+        return {name: above for name, above in self._above_config() if domain_of_floor(name) is None}
+
+    def waiting_for_floors(self) -> dict[str, dict[str, int]]:
+        """As :meth:`waiting_for_bases`, of the floors that sets name."""
+        return {
+            domain: above for name, above in self._above_config() if (domain := domain_of_floor(name)) is not None
+        }
+
+    def _above_config(self) -> Iterator[tuple[str, dict[str, int]]]:
+        for name, by_region in self._ledger.booked.items():
+            configured = self._ledger.bases.get(name, {})
+            above = {region: part for region, part in by_region.items() if part > configured.get(region, 0)}
             if above:
-                late[domain] = above
-        return late
+                yield name, above
 
     # ---- C9
 

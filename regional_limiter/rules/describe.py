@@ -192,16 +192,14 @@ def _in_region(rule: Rule, rule_set: RuleSet, region: str) -> dict[str, object]:
 
 
 def _at_home(rule: Rule, homes: Homes, rule_set: RuleSet, region: str) -> dict[str, object]:
-    """The region has the whole of some keys, and nothing of the others."""
-    whole = homes.region == region and not homes.regions
-    part = rule_set.bases.get(region, 0) / SHARE_UNITS if not homes.region else float(whole)
+    """The region has the whole of some keys, and nothing of the others.
+
+    ``home_of.values``: of the rule's attribute; ``home_of.part``: of the keys whose value no region names, 0 to 1.
+    """
+    part = float(homes.region == region) if homes.region else rule_set.bases.get(region, 0) / SHARE_UNITS
     by_value = sorted(value for value, home in homes.regions.items() if home == region)
     return {
-        "home_of": by_value
-        if homes.attribute and homes.region != region
-        else "others"
-        if homes.attribute
-        else part,
+        "home_of": {"part": part, "values": by_value},
         "capacity": rule.capacity,
         "largest_cost": largest_cost(rule, rule_set, region),
     }

@@ -139,10 +139,12 @@ _ANY_METHOD = "*"
 
 
 class _Route(NamedTuple):
-    """``method``: the one that it answers, or any.  ``is_probe``: needs no caller's token, and no rules."""
+    """``method``: the one that it answers, or any.  ``is_open``: needs no caller's token, though perhaps another,
+    and no rules.  ``is_probe``: is not traced."""
 
     method: str
     handler: Callable[[Scope, Receive], Awaitable[Reply]]
+    is_open: bool = False
     is_probe: bool = False
 
 
@@ -224,14 +226,14 @@ class NodeApp:
             "/v1/renew": _Route("POST", self._renew),
             "/v1/release": _Route("POST", self._release),
             LEASE_PATH: _Route("POST", self._lend),
-            HOME_PATH: _Route("POST", self._home, is_probe=True),
+            HOME_PATH: _Route("POST", self._home, is_open=True),
             "/v1/reset": _Route("POST", self._reset),
             "/v1/peek": _Route("GET", self._peek),
             "/v1/inspect": _Route("GET", self._inspect),
             EXPLAIN_PATH: _Route("GET", self._explain),
             "/json": _Route("POST", self._rate_limit),
-            "/livez": _Route("GET", self._livez, is_probe=True),
-            "/readyz": _Route("GET", self._readyz, is_probe=True),
+            "/livez": _Route("GET", self._livez, is_open=True, is_probe=True),
+            "/readyz": _Route("GET", self._readyz, is_open=True, is_probe=True),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -298,11 +300,11 @@ class NodeApp:
     async def _serve_untraced(self, path: str, route: _Route, scope: Scope, receive: Receive, send: Send) -> int:
         """The status of the answer; 0 if nobody is there to be answered."""
         started_s = time.perf_counter()
-        method, handler, is_probe = route
+        method, handler = route.method, route.handler
         try:
             if method not in (scope["method"], _ANY_METHOD):
                 reply = wrong_method(path, method)
-            elif is_probe:
+            elif route.is_open:
                 reply = await handler(scope, receive)
             elif self._token is not None and not self._bears_token(scope):
                 reply = unauthorised()

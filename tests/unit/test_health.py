@@ -136,6 +136,9 @@ def test_a_region_that_holds_new_bases_back_is_named() -> None:
     leader = LeaderSeen(3, 400, {"default": {"eu-west": 5_000}, "other": {}})
     (sentence,) = said(Heard(usage(), 800), leader=leader)
     assert sentence == "The new bases of domain default wait until eu-west (50.0 %) has left its old base."
+    leader = LeaderSeen(3, 400, floors_wait_for={"default": {"eu-west": 500}})
+    (sentence,) = said(Heard(usage(), 800), leader=leader)
+    assert sentence == "The new floors of domain default wait until eu-west (5.0 %) has left its old floor."
 
 
 def test_names_that_others_chose_are_shown_as_they_are() -> None:

@@ -13,6 +13,7 @@ from regional_limiter.model.errors import StoreUnavailable
 from services.check_api.app import NodeApp, NodeOptions, create_app
 from services.check_api.fast_http import FastHttp
 from services.check_api.heads import Heads, without_trace
+from services.check_api.home_wire import HOME_PATH
 from services.tracing import Kind, Span, Tracer, working_at
 from tests.unit.check_api.fakes import FakeLimiter, answer_of, rule_verdict
 from tests.unit.check_api.wire import Connection
@@ -43,6 +44,17 @@ def request(*headers: str, path: str = "/v1/check", key: str = "user:42") -> byt
 
 async def said(node: NodeApp, *requests: bytes) -> bytes:
     return await Connection(node, FastHttp).talk(list(requests))
+
+
+async def test_what_other_regions_ask_is_a_span_and_a_probe_is_none() -> None:
+    node = node_of(token="of callers", home_token="of nodes")
+    answer = await said(node, request(f"traceparent: {SAMPLED}", path=HOME_PATH))
+    assert answer.startswith(b"HTTP/1.1 401")
+    (span,) = taken(node)
+    assert (span.attributes["http.route"], span.attributes["http.response.status_code"]) == (HOME_PATH, 401)
+    probe = f"GET /livez HTTP/1.1\r\nHost: x\r\ntraceparent: {SAMPLED}\r\n\r\n"
+    assert (await said(node, probe.encode())).startswith(b"HTTP/1.1 200")
+    assert taken(node) == []
 
 
 @pytest.mark.parametrize("path", ["/v1/check", "/v1/check?detail=1", "/v1/check:batch", "/v1/acquire"])

@@ -197,6 +197,8 @@ def test_who_takes_every_floor_for_the_usual_one_neither_leads_nor_obeys_where_a
     plain, named = Config(1, 2, bases), Config(1, 3, bases | floors)
     batches = encode_batches([plain, named, Done(1, 3)])
     assert [len(decode_records(batch)) for batch in batches] == [1, 1, 1]
+    grant = WindowGrant(1, 2, "k", "r", 5, 6, 7)
+    assert [len(decode_records(batch)) for batch in encode_batches([grant, named, named, grant])] == [1, 2, 1]
     head = Snapshot(1, 1, 0, 1, (), {}, {}, 3, bases, 2, bases | floors, {})
     tags = [json.loads(encode_records([one]))["records"][0][0] for one in (plain, named, head)]
     assert tags == ["config", "config with floors", "snapshot with floors"]

@@ -22,7 +22,7 @@ from global_sync.protocol.messages import (
     WindowGrant,
 )
 from regional_limiter.model.enforcement import BASE
-from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.model.share import ProtocolTimes, floor_name
 
 TIMES = ProtocolTimes()
 SECOND = 1_000_000
@@ -209,6 +209,19 @@ def test_a_config_is_said_again_until_it_is_read_back_and_done_until_everyone_ha
         bench.report(region, 1, base_version=5)
     bench.now += 2 * SECOND
     assert bench.side.done(bench.now) == []
+
+
+def test_a_floor_that_waits_is_told_as_a_base_is_and_by_itself() -> None:
+    bench = Bench().open()
+    bases, floors = {"eu": 5000, "us": 5000}, {"eu": 500, "us": 500}
+    for version, named in ((2, floors), (3, {"eu": 200, "us": 500})):
+        bench.put(bench.side.configure(bench.now, version, {"shop": bases, floor_name("shop"): named}))
+        if version == 2:
+            bench.put(bench.side.done(bench.now, 7))
+    assert bench.side.waiting_for_bases() == {}
+    assert bench.side.waiting_for_floors() == {"shop": {"eu": 500}}
+    bench.report("eu", 1, base_version=6)
+    assert bench.side.waiting_for_floors() == {}
 
 
 def test_bases_that_sum_above_the_whole_are_refused_with_evidence() -> None:

@@ -102,9 +102,12 @@ def test_the_loaded_rule_shows_what_a_region_has() -> None:
     (rule,) = rule_set.rules
     shown = describe(rule, rule_set)["regions"]
     assert shown == {
-        "us": {"home_of": "others", "capacity": 2, "largest_cost": 2},
-        "eu": {"home_of": ["acme"], "capacity": 2, "largest_cost": 2},
-        "ap": {"home_of": [], "capacity": 2, "largest_cost": 2},
+        "us": {"home_of": {"part": 1.0, "values": []}, "capacity": 2, "largest_cost": 2},
+        "eu": {"home_of": {"part": 0.0, "values": ["acme"]}, "capacity": 2, "largest_cost": 2},
+        "ap": {"home_of": {"part": 0.0, "values": []}, "capacity": 2, "largest_cost": 2},
     }
     by_hash = parse_document(document())
-    assert describe(by_hash.rules[0], by_hash)["regions"]["us"]["home_of"] == 0.5  # type: ignore[index]
+    assert describe(by_hash.rules[0], by_hash)["regions"]["us"]["home_of"] == {  # type: ignore[index]
+        "part": 0.5,
+        "values": [],
+    }
