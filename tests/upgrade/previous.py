@@ -17,6 +17,7 @@ KEPT = (
     "regional_limiter",
     "global_sync",
     "services/check_api",
+    "services/cli",
     "services/importing",
     "services/quota",
     "services/rls",
