@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -27,7 +27,7 @@ from regional_limiter.denials import Denials
 from regional_limiter.fallback import Fallback
 from regional_limiter.giving_back import GivingBack
 from regional_limiter.heartbeat import Heartbeat
-from regional_limiter.home_calls import HomeCalls, HomeStore, NoHomes
+from regional_limiter.home_calls import HomeCalls, HomeStore, NoHomes, rules_without_homes
 from regional_limiter.inspecting import Explained, ExplainedStep, Inspecting, Inspection
 from regional_limiter.lending import Brought, Lent
 from regional_limiter.lending_calls import LendingCalls
@@ -114,6 +114,8 @@ class Limiter:
         lookup = store if isinstance(store, SubjectLookup) else None
         self._subjects = SubjectLookups(lookup, SUBJECT_WAIT * deadline_s)
         submitting = store if isinstance(store, SubmittingStore) else InTasks(store, deadline_s)
+        self._without_homes: Mapping[str, frozenset[str]] | None = None
+        """By domain; made when it is first asked for."""
         there = HomeCalls(store, homes or NoHomes(), home_deadline_s)
         self._calls = calls = SplitCalls(store, submitting, deadline_s, homes=there)
         self._rules = NodeRules(region, store, self.directory_of(state_dir, node), self._rules_changed)
@@ -237,6 +239,7 @@ class Limiter:
     def _rules_changed(self) -> None:
         rules = self._rules
         self._subjects.use(rules.in_force)
+        self._without_homes = None
         self._planner.use(rules.in_force, rules.refused, max(0, rules.base_version), rules.bases)
         self._denials.clear()
         self._token_leases.clear()
@@ -389,6 +392,15 @@ class Limiter:
         return await settled(partial(self._deciding.ask, self._deciding.asking(check, 0, None), None))
 
     # ---- for nodes of other regions
+
+    def is_asked_here(self, domain: str, rule: str) -> bool:
+        """Whether other regions may ask here for buckets of that rule: not if it is known and has no homes.
+
+        One that is not known yet is decided all the same: the region that asks knows its numbers.
+        """
+        if self._without_homes is None:
+            self._without_homes = rules_without_homes(self._rules.in_force)
+        return rule not in self._without_homes.get(domain, ())
 
     async def check_here(self, calls: Sequence[BucketCall], request_id: str | None) -> list[Verdict]:
         """Decide a check of another region, whose buckets are here.  It is counted there.

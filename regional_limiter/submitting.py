@@ -54,13 +54,15 @@ class Checks(Protocol):
 class InTasks:
     """A SubmittingStore over one that only answers by ``await``, within ``deadline_s``.
 
-    ``tasks_most``: checks that wait at a time; what comes beyond is ``queue_full``.
+    ``tasks_most``: checks that wait at a time; what comes beyond is ``queue_full``.  ``late``: the cause when it
+    is over.
     """
 
-    def __init__(self, store: Checks, deadline_s: float, tasks_most: int = 4096) -> None:
+    def __init__(self, store: Checks, deadline_s: float, tasks_most: int = 4096, late: str = "deadline") -> None:
         self._store = store
         self._deadline_s = deadline_s
         self._tasks_most = tasks_most
+        self._late = late
         self._tasks: set[asyncio.Task[None]] = set()
 
     def prepare(
@@ -82,7 +84,7 @@ class InTasks:
                 async with asyncio.timeout(self._deadline_s):
                     outcome = await self._store.check(*prepared)
             except TimeoutError:
-                outcome = StoreUnavailable("deadline")
+                outcome = StoreUnavailable(self._late)
             except Exception as error:
                 outcome = error
             done(outcome)

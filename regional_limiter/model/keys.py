@@ -7,6 +7,7 @@ of a deployment: a key means the same everywhere, and is also the name under whi
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
@@ -16,6 +17,10 @@ from regional_limiter.model.rule import Rule
 
 _ABSENT = "!"
 _LONGEST_PLAIN_IDENTITY = 96
+_NAME = "[a-z0-9._-]{1,64}"
+_PART = "(?:!|[A-Za-z0-9_.~%-]*)"
+_IDENTITY = rf"#[0-9a-f]{{32}}|(?!.{{{_LONGEST_PLAIN_IDENTITY + 1}}}){_PART}(?:,{_PART})*"
+_BUCKET_KEY = re.compile(rf"rl:\{{[A-Za-z0-9_-]{{8}}\}}:{_NAME}/{_NAME}:(?:{_IDENTITY})", re.ASCII)
 
 
 def _digest(secret: bytes, text: str, size: int) -> str:
@@ -55,6 +60,11 @@ def bucket_key(rule: Rule, attributes: Mapping[str, str], secret: bytes) -> str:
 def tag_of(key: str) -> str:
     """The hash tag of a bucket key: buckets with the same tag live in the same slot."""
     return key[4 : key.index("}")]
+
+
+def is_bucket_key(text: str) -> bool:
+    """Whether :func:`bucket_key` could have made it: not that of a part, nor of what is kept beside one."""
+    return _BUCKET_KEY.fullmatch(text) is not None
 
 
 def identity_of(key: str) -> str:

@@ -73,7 +73,7 @@ def read_per_mille(faults: Faults, place: str, value: object, least: int) -> int
 
 def read_zone(faults: Faults, place: str, value: object) -> str:
     """An IANA time zone that this machine knows."""
-    if isinstance(value, str) and _is_zone(value):
+    if isinstance(value, str) and is_zone(value):
         return value
     close = _nearest_zone(value) if isinstance(value, str) and not faults.full else None
     hint = f"; did you mean {close}?" if close else ""
@@ -81,7 +81,8 @@ def read_zone(faults: Faults, place: str, value: object) -> str:
     return "UTC"
 
 
-def _is_zone(name: str) -> bool:
+def is_zone(name: str) -> bool:
+    """Whether ``name`` is a time zone that this machine knows, and means the same on others."""
     # "localtime" and the like are another zone on each machine, and "right/…" counts leap seconds.
     if not _ZONE.fullmatch(name) or name.partition("/")[0] in _NO_ZONES:
         return False
@@ -95,7 +96,7 @@ def _is_zone(name: str) -> bool:
 @cache
 def _zones() -> Mapping[str, str]:
     """Every zone by its name in lower case: a search of the disk, so once, and only for a hint."""
-    return {name.lower(): name for name in available_timezones() if _is_zone(name)}
+    return {name.lower(): name for name in available_timezones() if is_zone(name)}
 
 
 def _nearest_zone(word: str) -> str | None:

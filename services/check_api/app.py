@@ -66,7 +66,7 @@ from services.check_api.explaining import EXPLAIN_PATH, explain_body, parse_expl
 from services.check_api.headers import HeaderMode, LegacyReset, Lines, answer_lines, as_headers
 from services.check_api.heads import BATCH_PATH, CHECK_PATH, HEADS_MOST, Heads
 from services.check_api.home_wire import BYTES_MOST as HOME_BYTES_MOST
-from services.check_api.home_wire import HOME_PATH, WrongQuestion
+from services.check_api.home_wire import HOME_PATH, OtherRegion, WrongQuestion
 from services.check_api.homes import answer_home
 from services.check_api.known_bodies import BODIES_MOST, KnownBodies
 from services.check_api.lending import LEASE_PATH, encode_lent, parse_token_lease
@@ -409,9 +409,11 @@ class NodeApp:
             return unauthorised()
         body = await _read_body(scope, receive, HOME_BYTES_MOST)
         try:
-            return Reply(200, MSGPACK_LINES, await answer_home(self.limiter, body))
+            return Reply(200, MSGPACK_LINES, await answer_home(self.limiter, self.options.region, body))
         except WrongQuestion as error:
             return problem(400, str(error))
+        except OtherRegion as error:
+            return problem(421, str(error))
 
     async def _reset(self, scope: Scope, receive: Receive) -> Reply:
         check = parse_reset(await _read_body(scope, receive))

@@ -84,6 +84,10 @@ class HomeLimiter(Protocol):
     Raises StoreUnavailable; ``check_here`` also OtherRequest.
     """
 
+    def is_asked_here(self, domain: str, rule: str) -> bool:
+        """Whether other regions may ask here for buckets of that rule: not if it is known and has no homes."""
+        ...
+
     async def check_here(self, calls: Sequence[BucketCall], request_id: str | None) -> list[Verdict]: ...
 
     async def refund_here(self, calls: Sequence[BucketCall], request_id: str | None, turn: int | None) -> None: ...

@@ -1,4 +1,7 @@
-"""Buckets of ``distribution: home`` over the network: asking another region's nodes, and answering theirs.  [IO]"""
+"""Buckets of ``distribution: home`` over the network: asking another region's nodes, and answering theirs.  [IO]
+
+Each address has connections and a breaker of its own: a home that is silent takes nothing from the others.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +9,59 @@ import asyncio
 import importlib
 import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from regional_limiter.home_calls import CAUSE
+from regional_limiter.home_calls import CAUSE, OTHER_REGION
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.errors import OtherRequest, StoreUnavailable
+from regional_limiter.model.home import Elsewhere
+from regional_limiter.model.keys import rule_of
 from regional_limiter.store.base import BucketCall
+from regional_limiter.store.breaker import Breaker
 from services.check_api.check_limiter import HomeLimiter
 from services.check_api.home_wire import (
     HOME_PATH,
     Act,
     Told,
+    WrongQuestion,
     decode_question,
     decode_told,
     encode_question,
     encode_told,
     token_of,
 )
+from services.tls import LOOK_EVERY_S
 
 if TYPE_CHECKING:
     import httpx
 
 CONNECTIONS_MOST = 64
+"""To one address."""
+HOMES_MOST = 256
 KEPT_S = 2.0
 """Connections that rest for longer may have been closed by the other side, which a request would find too late."""
+FAILURES = 3
+"""Without an answer between them: then the address is only tried once in a while."""
+
+
+@dataclass(slots=True)
+class _Home:
+    """``module``: that of ``client``.  ``context``: what the client was made with, as of ``looked_s``."""
+
+    module: Any
+    client: httpx.AsyncClient
+    context: ssl.SSLContext | None
+    looked_s: float
+    breaker: Breaker
 
 
 class HomeClient:
-    """Asks other regions.  ``secret``: the deployment's key secret.  ``tls``: None: as the system knows servers.
+    """Asks other regions.  ``secret``: the deployment's key secret.  ``deadline_s``: of a whole question.
 
-    ``client``: None: one is made when it is first needed.
+    ``tls``: the context of new connections; None: as the system knows servers.  ``client``: None: one is made for
+    each address when it is first needed.
     """
 
     def __init__(
@@ -50,6 +76,8 @@ class HomeClient:
         self._tls = tls
         self._client = client
         self._making = asyncio.Lock()
+        self._homes: dict[str, _Home] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
 
     async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
         told = await self._ask("check", calls, request_id)
@@ -72,8 +100,12 @@ class HomeClient:
         await self._ask("drop", [call])
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
+        homes, self._homes = self._homes, {}
+        for home in homes.values():
+            await home.client.aclose()
+        for task in self._leaving:
+            task.cancel()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
 
     async def _ask(
         self, act: Act, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None
@@ -83,17 +115,17 @@ class HomeClient:
         assert there is not None
         if not there.address:
             raise StoreUnavailable(CAUSE, may_have_run=False)
-        client, unsent = await self._connected()
-        body = encode_question(act, calls, request_id, turn)
+        body = encode_question(there.region, act, calls, request_id, turn)
         try:
-            answer = await client.post(f"{there.address}{HOME_PATH}", content=body, headers=self._headers)
-        except unsent:
-            raise StoreUnavailable(CAUSE, may_have_run=False) from None
-        except Exception as error:
+            async with asyncio.timeout(self._deadline_s):
+                home = await self._home(there.address)
+                answer = await self._post(home, there, body)
+        except TimeoutError as error:
             raise StoreUnavailable(CAUSE) from error
         if answer.status_code != 200:
+            cause = OTHER_REGION if answer.status_code == 421 else CAUSE
             # A node that has not begun, or another service: nothing was done by either.
-            raise StoreUnavailable(CAUSE, may_have_run=answer.status_code >= 500)
+            raise StoreUnavailable(cause, may_have_run=answer.status_code >= 500)
         try:
             told = decode_told(answer.content)
         except ValueError as error:
@@ -104,21 +136,92 @@ class HomeClient:
             raise StoreUnavailable(CAUSE, may_have_run=told.may_have_run)
         return told
 
-    async def _connected(self) -> tuple[httpx.AsyncClient, tuple[type[Exception], ...]]:
-        """The client, and the errors of what was never sent."""
+    async def _post(self, home: _Home, there: Elsewhere, body: bytes) -> httpx.Response:
+        """Any answer tells the breaker that somebody is there."""
+        started_s = monotonic()
+        if not home.breaker.admits(started_s):
+            raise StoreUnavailable(CAUSE, may_have_run=False)
+        module = home.module
+        try:
+            answer = await home.client.post(f"{there.address}{HOME_PATH}", content=body, headers=self._headers)
+        except module.PoolTimeout:  # whoever holds the connections will say what became of them
+            raise StoreUnavailable(CAUSE, may_have_run=False) from None
+        except (Exception, asyncio.CancelledError) as error:
+            home.breaker.failed(started_s, monotonic())
+            if isinstance(error, asyncio.CancelledError):  # by the deadline of whoever asks
+                raise
+            unsent = isinstance(error, module.ConnectError | module.ConnectTimeout)
+            raise StoreUnavailable(CAUSE, may_have_run=not unsent) from error
+        home.breaker.succeeded()
+        return answer
+
+    async def _home(self, address: str) -> _Home:
+        """With connections by the certificates of now, or of a second ago."""
+        home = self._homes.get(address)
+        if home is not None and (self._tls is None or monotonic() - home.looked_s < LOOK_EVERY_S):
+            return home
+        if home is not None:
+            # The others go on as before, while one looks.
+            home.looked_s = monotonic()
+            context = await asyncio.to_thread(self._context)
+            if context is home.context:
+                return home
         async with self._making:
-            # Only who has such rules waits for its import.
-            module: Any = await asyncio.to_thread(importlib.import_module, "httpx")
-            if self._client is None:
-                limits = module.Limits(max_connections=CONNECTIONS_MOST, keepalive_expiry=KEPT_S)
-                verify = True if self._tls is None else self._tls()
-                self._client = module.AsyncClient(timeout=self._deadline_s, limits=limits, verify=verify)
-        return self._client, (module.ConnectError, module.ConnectTimeout, module.PoolTimeout)
+            known = self._homes.get(address)
+            if known is not home:
+                assert known is not None
+                return known
+            made = await asyncio.to_thread(self._made)
+            if home is not None:
+                made.breaker = home.breaker
+            self._keep(address, made)
+            return made
+
+    def _context(self) -> ssl.SSLContext:
+        return ssl.create_default_context() if self._tls is None else self._tls()
+
+    def _made(self) -> _Home:
+        """In a thread: only who has such rules waits for the import, and certificates are read from files."""
+        module: Any = importlib.import_module("httpx")
+        context, client = None, self._client
+        if client is None:
+            context = self._context()
+            deadline_s = self._deadline_s
+            client = module.AsyncClient(
+                # Shorter than the whole: what was never sent is then known as such.
+                timeout=module.Timeout(deadline_s, connect=deadline_s / 2, pool=deadline_s / 2),
+                limits=module.Limits(max_connections=CONNECTIONS_MOST, keepalive_expiry=KEPT_S),
+                verify=context,
+                trust_env=False,
+            )
+        breaker = Breaker(FAILURES, within_s=max(1.0, 10 * self._deadline_s))
+        assert client is not None
+        return _Home(module, client, context, monotonic(), breaker)
+
+    def _keep(self, address: str, home: _Home) -> None:
+        before = self._homes.pop(address, None)
+        if before is None and len(self._homes) >= HOMES_MOST:
+            before = self._homes.pop(next(iter(self._homes)))
+        self._homes[address] = home
+        if before is not None and before.client is not self._client:
+            task = asyncio.get_running_loop().create_task(self._leave(before.client))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
+    async def _leave(self, client: httpx.AsyncClient) -> None:
+        """Close ``client`` once nobody can be waiting for an answer through it."""
+        try:
+            await asyncio.sleep(2 * self._deadline_s)
+        finally:
+            await client.aclose()
 
 
-async def answer_home(limiter: HomeLimiter, body: bytes) -> bytes:
-    """What is said to a node of another region.  Raises WrongQuestion."""
-    question, calls = decode_question(body)
+async def answer_home(limiter: HomeLimiter, region: str, body: bytes) -> bytes:
+    """What is said to a node of another region by one of ``region``.  Raises WrongQuestion and OtherRegion."""
+    question, calls = decode_question(body, region)
+    for domain, rule in {rule_of(call.key) for call in calls}:
+        if not limiter.is_asked_here(domain, rule):
+            raise WrongQuestion(f"rule {rule} of {domain} has no homes")
     try:
         told = await _done(limiter, question.act, calls, question.request_id, question.turn)
     except OtherRequest:

@@ -16,11 +16,12 @@ from httpx._utils import URLPattern
 from regional_limiter.limiter import Limiter
 from regional_limiter.model.decision import Answer, Check, Reason
 from regional_limiter.model.errors import OtherRequest
+from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.rules import parse_document
 from regional_limiter.store.memory import MemoryStore
 from services.check_api.app import NodeOptions, create_app
-from services.check_api.home_wire import HOME_PATH, Bucket, Question, token_of
+from services.check_api.home_wire import HOME_PATH, Act, Bucket, Question, token_of
 from services.check_api.homes import HomeClient
 
 SECRET = b"a secret of the deployment"
@@ -41,10 +42,10 @@ class Regions:
     limiters: dict[str, Limiter]
     client: httpx.AsyncClient
     cut: set[str]
+    addresses: dict[str, str]
 
     def use(self, *rules: dict[str, Any]) -> None:
-        addresses = {name: f"http://{name}" for name in NAMES}
-        rule_set = parse_document({"regions": list(NAMES), "addresses": addresses, "rules": list(rules)})
+        rule_set = parse_document({"regions": list(NAMES), "addresses": self.addresses, "rules": list(rules)})
         for limiter in self.limiters.values():
             limiter.give_rules([rule_set])
 
@@ -82,7 +83,7 @@ async def regions(tmp_path: Path) -> AsyncIterator[Regions]:
             client._mounts[URLPattern(f"http://{name}")] = Cuttable(app, name, cut)
             await limiter.start()
             stack.push_async_callback(limiter.stop)
-        yield Regions(limiters, client, cut)
+        yield Regions(limiters, client, cut, {name: f"http://{name}" for name in NAMES})
 
 
 async def test_litellm_41221_all_regions_together_are_allowed_the_limit_and_no_more(regions: Regions) -> None:
@@ -189,17 +190,107 @@ async def test_keys_go_where_their_attribute_says(regions: Regions) -> None:
 
 
 async def test_who_does_not_know_the_deployments_secret_is_told_nothing(regions: Regions) -> None:
-    bucket = Bucket("rl:{abcdefgh}:default/a:c", "fixed_window", 5, 1, window_ms=60_000)  # type: ignore[arg-type]
-    body = msgspec.msgpack.encode(Question("check", [bucket]))
+    body = msgspec.msgpack.encode(question())
     for bearer in ("", "Bearer ", "Bearer of callers", f"Bearer {token_of(b'another secret')}"):
         answer = await regions.client.post(f"http://us{HOME_PATH}", content=body, headers={"authorization": bearer})
         assert answer.status_code == 401
+    assert await status(regions, body) == 200
+
+
+BUCKET = Bucket("rl:{abcdefgh}:default/a:c", Algorithm.FIXED_WINDOW, 5, 1, window_ms=60_000)
+RATE = Rate(5, 1000)
+SLOTS = {"algorithm": Algorithm.CONCURRENCY, "window_ms": None, "lease_ms": 1000, "holder": "h"}
+
+
+def question(act: Act = "check", region: str = "us", **changes: Any) -> Question:
+    return Question(region, act, [msgspec.structs.replace(BUCKET, **changes)])
+
+
+async def status(regions: Regions, body: bytes) -> int:
     token = {"authorization": f"Bearer {token_of(SECRET)}"}
-    assert (await regions.client.post(f"http://us{HOME_PATH}", content=body, headers=token)).status_code == 200
-    for wrong in (b"", b"\xc1", body[:-3], msgspec.msgpack.encode(Question("check", []))):
-        answer = await regions.client.post(f"http://us{HOME_PATH}", content=wrong, headers=token)
-        assert answer.status_code == 400
-    for change in ({"key": "other"}, {"capacity": -1}, {"cost": 2**60}, {"window_ms": 0}):
-        wrong = msgspec.msgpack.encode(Question("check", [msgspec.structs.replace(bucket, **change)]))
-        answer = await regions.client.post(f"http://us{HOME_PATH}", content=wrong, headers=token)
-        assert answer.status_code == 400, change
+    return (await regions.client.post(f"http://us{HOME_PATH}", content=body, headers=token)).status_code
+
+
+@pytest.mark.parametrize(
+    ("act", "changes"),
+    [
+        ("check", {"key": "other"}),
+        ("check", {"key": "zzzz}"}),
+        ("check", {"key": "rl:{abcdefgh}:default/a:" + "c" * 97}),
+        ("check", {"key": "rl:{abcdefgh}:#c:00"}),
+        ("check", {"key": "rl:{abcdefgh}:default/a:c\n"}),
+        ("check", {"capacity": -1}),
+        ("check", {"capacity": 10_001, **SLOTS}),
+        ("check", {"cost": 2**60}),
+        ("check", {"cost": 2**32}),
+        ("check", {"window_ms": 0}),
+        ("check", {"window_ms": None}),
+        ("check", {"algorithm": Algorithm.TOKEN_BUCKET}),
+        ("check", {"algorithm": Algorithm.GCRA, "capacity": 0, "refill": Rate(1, 2**60)}),
+        ("check", {"algorithm": Algorithm.TOKEN_BUCKET, "refill": Rate(0, 1)}),
+        ("check", {"calendar": CalendarWindow(CalendarUnit.DAY, "Nowhere/Land")}),
+        ("check", {"calendar": CalendarWindow(CalendarUnit.DAY, "../../etc/passwd")}),
+        ("check", {"algorithm": Algorithm.SLIDING_WINDOW_LOG, "calendar": CalendarWindow(CalendarUnit.DAY)}),
+        ("check", {**SLOTS, "lease_ms": None}),
+        ("check", {**SLOTS, "lease_ms": 2 * 86_400_000}),
+        ("check", {**SLOTS, "holder": ""}),
+        ("check", {**SLOTS, "holder": "h" * 129}),
+        ("renew", {}),
+        ("release", {}),
+        ("release", SLOTS),
+        ("drop", {}),
+    ],
+)
+async def test_a_question_that_no_node_asks_is_refused_and_no_error_of_the_node(
+    regions: Regions, act: Act, changes: dict[str, Any]
+) -> None:
+    body = msgspec.msgpack.encode(question(act, **changes))
+    assert await status(regions, body) == 400
+
+
+async def test_bytes_that_are_no_question_are_refused(regions: Regions) -> None:
+    body = msgspec.msgpack.encode(question())
+    long = Question("us", "check", [BUCKET], request_id="r" * 500)
+    twice = Question("us", "check", [BUCKET, BUCKET])
+    for wrong in (
+        b"",
+        b"\xc1",
+        body[:-3],
+        *map(msgspec.msgpack.encode, (Question("us", "check", []), long, twice)),
+    ):
+        assert await status(regions, wrong) == 400
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm": Algorithm.TOKEN_BUCKET, "refill": RATE},
+        {"algorithm": Algorithm.LEAKY_BUCKET, "refill": RATE, "queue": True},
+        {"algorithm": Algorithm.SLIDING_WINDOW_LOG},
+        {"calendar": CalendarWindow(CalendarUnit.MONTH, "Europe/Berlin"), "window_ms": None},
+        {"key": "rl:{abcdefg-}:a.b/c_d:!,%C3%A4~,"},
+        {"key": "rl:{abcdefgh}:default/a:"},
+        {"key": f"rl:{{abcdefgh}}:default/a:#{'0' * 32}"},
+        SLOTS,
+    ],
+)
+async def test_a_question_about_any_kind_is_answered(regions: Regions, changes: dict[str, Any]) -> None:
+    assert await status(regions, msgspec.msgpack.encode(question(**changes))) == 200
+
+
+async def test_whoever_has_the_token_does_not_reach_the_regions_own_buckets(regions: Regions) -> None:
+    own = {"id": "own", "capacity": 5, "refill": "1/s"}
+    regions.use(limit(home={"by": "us"}), own)
+    assert await status(regions, msgspec.msgpack.encode(question())) == 200
+    assert await status(regions, msgspec.msgpack.encode(question(key="rl:{abcdefgh}:default/own:c"))) == 400
+    # A rule that the home has not read yet: the region that asks knows its numbers.
+    assert await status(regions, msgspec.msgpack.encode(question(key="rl:{abcdefgh}:default/new:c"))) == 200
+
+
+async def test_a_region_that_is_not_the_home_does_not_decide_in_its_place(regions: Regions) -> None:
+    regions.addresses["us"] = "http://eu"
+    regions.use(limit(home={"by": "us"}))
+    answer = await regions.check("ap")
+    assert (answer.allowed, answer.degraded) == (False, True)
+    assert regions.limiters["ap"].status().degraded == {"home_is_other_region": 1}
+    assert await status(regions, msgspec.msgpack.encode(question(region="eu"))) == 421
