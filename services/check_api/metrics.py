@@ -89,7 +89,7 @@ class Metrics:
             "{check}",
             "Checks answered without the region's Redis (cause store), or at the floor (cause floor)",
         )
-        words = "Degraded decisions, by cause: floor a cut link, shed too much load, home_ a home, else Redis"
+        words = "Degraded decisions, by cause: floor is a cut link, shed too much load, home_* a home, else Redis"
         counter("ratelimit.degraded", [self._degraded], "{decision}", words)
         counter(
             "ratelimit.repeated_checks",
