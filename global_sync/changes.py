@@ -233,14 +233,18 @@ def _with_override(document: dict[str, Any], override: dict[str, Any], *, put: b
 
 
 def _with_subjects(document: dict[str, Any], subjects: list[dict[str, Any]], *, put: bool) -> dict[str, Any]:
-    """The document with (or without) these subjects, each in the place of the one that is found by the same."""
+    """The document with (or without) these subjects, each in the place of the one that is found by the same.
+
+    Of those to be taken out, some may not be there any more; that none is refuses the change.
+    """
     known = {_found_by(one): one for one in document.get("subjects", []) if isinstance(one, dict)}
-    for subject in subjects:
-        if put:
-            known[_found_by(subject)] = subject
-        elif known.pop(_found_by(subject), None) is None:
-            raise ChangeRefused([Fault("subjects", f"there is no subject {_shown(subject)}")])
-    return {**document, "subjects": list(known.values())}
+    if put:
+        known |= {_found_by(one): one for one in subjects}
+        return {**document, "subjects": list(known.values())}
+    gone = {_found_by(one) for one in subjects}
+    if subjects and known.keys().isdisjoint(gone):
+        raise ChangeRefused([Fault("subjects", f"there is no subject {_shown(subjects[0])}")])
+    return {**document, "subjects": [one for found_by, one in known.items() if found_by not in gone]}
 
 
 def _found_by(subject: Mapping[str, Any]) -> frozenset[tuple[str, str]]:

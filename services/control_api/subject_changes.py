@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request, Response
@@ -30,7 +30,11 @@ BYTES_A_CHANGE = 600_000
 MOVED = "stored from now on, and named by the set no longer"
 TRIES = 10
 TRY_AGAIN_S = 1.0
+OTHERS_FIRST_MOST = 3
+"""So often others may change the set just before clients are taken out of it."""
 FAULTS_TOLD_MOST = 20
+
+_Made = TypeVar("_Made")
 
 Said = Mapping[str, Mapping[str, str] | None]
 """By client key; None: nothing is to be known."""
@@ -63,18 +67,26 @@ async def stored(hub: Hub, request: Request, domain: str, said: Said, *, dry_run
 
 
 async def no_longer_named(hub: Hub, request: Request, domain: str, client_keys: Collection[str]) -> Response | None:
-    """Take clients out of the set, of whom what counts is stored; the answer where that is refused.
+    """Take clients out of the set; the answer where that is refused though the set still names some of them.
 
-    After storing: at no time is nothing known of them.  To ask for the whole once more mends what stopped between.
+    Of what counts from now on as it is stored, after storing it, and of what is forgotten, before that: at no time
+    does what the set says count by itself.  To ask for the whole once more mends what stopped between.
     """
-    named = named_by(hub.book.get(domain), client_keys)
-    if not named:
-        return None
-    done = await changed(hub, request, domain, DELETE_SUBJECTS, {"subjects": _subjects(dict.fromkeys(named))})
-    if isinstance(done, Response):
-        return None if done.status_code == 404 else done  # 404: somebody else has taken them out
-    await hub.book.reached(domain, done.outcome.version, APPLIED_WAIT_S)
-    return None
+    refused: Response | None = None
+    for _ in range(OTHERS_FIRST_MOST):
+        known = hub.book.get(domain)
+        named = named_by(known, client_keys)
+        if known is None or not named:
+            return None
+        done = await changed(hub, request, domain, DELETE_SUBJECTS, {"subjects": _subjects(dict.fromkeys(named))})
+        if not isinstance(done, Response):
+            await hub.book.reached(domain, done.outcome.version, APPLIED_WAIT_S)
+            return None
+        # Why it is refused does not tell whether somebody else has taken them out meanwhile: a newer set does.
+        refused = done
+        if await hub.book.reached(domain, known.version + 1, APPLIED_WAIT_S) is None:
+            break
+    return refused if named_by(hub.book.get(domain), client_keys) else None
 
 
 def dry_run_answer(hub: Hub, domain: str, effect: Mapping[str, int], named: int) -> Response:
@@ -206,21 +218,34 @@ async def _propose(hub: Hub, request: Request, domain: str, job: _Import, *, dry
             job.effect[name] += count
         job.named += len(named_by(hub.book.get(domain), said))
         return None
-    answer: History | Response | None = None
-    for _ in range(TRIES):
-        answer = await proposed(hub, request, domain, STORE_SUBJECTS, {"subjects": _subjects(said)})
-        if isinstance(answer, History):
-            job.lines, job.changes, job.version = job.lines + job.lines_gathered, job.changes + 1, answer.version
-            job.lines_gathered = 0
-            return await no_longer_named(hub, request, domain, said)
-        if answer.status_code not in (503, 504):
-            break
-        await asyncio.sleep(TRY_AGAIN_S)  # to propose the same again changes nothing, if it was accepted
-    assert isinstance(answer, Response)
-    told = msgspec.json.decode(answer.body)
-    detail = f"{told.get('detail', '')}; {_so_far(job)}"
+    done = await _patiently(
+        lambda: proposed(hub, request, domain, STORE_SUBJECTS, {"subjects": _subjects(said)})
+    )
+    if isinstance(done, Response):
+        return _stopped(job, done, _so_far(job))
+    job.lines, job.changes, job.version = job.lines + job.lines_gathered, job.changes + 1, done.version
+    job.lines_gathered = 0
+    refused = await _patiently(lambda: no_longer_named(hub, request, domain, said))
+    if refused is None:
+        return None
+    return _stopped(job, refused, f"{job.lines:,} lines are stored, but the set still names clients of the last ones")
+
+
+async def _patiently(make: Callable[[], Awaitable[_Made | Response]]) -> _Made | Response:
+    """What comes of a change, made anew while nobody decides it: what was accepted meanwhile stays as it is."""
+    for _ in range(TRIES - 1):
+        made = await make()
+        if not isinstance(made, Response) or made.status_code not in (503, 504):
+            return made
+        await asyncio.sleep(TRY_AGAIN_S)
+    return await make()
+
+
+def _stopped(job: _Import, refused: Response, so_far: str) -> Response:
+    told = msgspec.json.decode(refused.body)
+    detail = f"{told.get('detail', '')}; {so_far}"
     faults = [Fault(one.get("field", ""), one.get("problem", "")) for one in told.get("errors", [])]
-    return problem_response(answer.status_code, detail, faults=faults, extra={"imported": job.lines})
+    return problem_response(refused.status_code, detail, faults=faults, extra={"imported": job.lines})
 
 
 def _faulty(job: _Import) -> Response:

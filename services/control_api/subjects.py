@@ -315,15 +315,18 @@ async def _store(
     if attributes is None and before is None:
         return _none(client_key, domain)
     told: dict[str, Any] = {"client_key": client_key, "domain": domain}
+    if attributes is None and not dry_run:  # first out of the set, or what it says would count for a moment
+        if (refused := await no_longer_named(hub, request, domain, [client_key])) is not None:
+            return refused
     if dry_run or attributes is not None or (before is not None and before.version is not None):
         outcome = await stored(hub, request, domain, {client_key: attributes}, dry_run=dry_run)
         if isinstance(outcome, Response):
             return outcome
         told["version"] = outcome.version
-    if (refused := await no_longer_named(hub, request, domain, [client_key])) is not None:
-        return refused
     if attributes is None:
         return JSONResponse({**told, "deleted": True})
+    if (refused := await no_longer_named(hub, request, domain, [client_key])) is not None:
+        return refused
     headers = {"Location": f"/subjects/{quote(client_key, safe='')}?domain={domain}"} if before is None else {}
     said = {**told, "set": attributes, "stands_in": ["stored"]}
     return JSONResponse(said, 201 if before is None else 200, headers=headers)

@@ -30,6 +30,10 @@ from apportion.texts import fitting
 from apportion.web import Headers, check_of, denial, limit_headers, refusal, wait_s
 
 
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
+_GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
 class Limited(Exception):
     """A request that may not pass; ``install`` has it answered."""
 
@@ -81,7 +85,8 @@ def limit(
     ``ip``, ``full_ip`` and ``method``.
 
     What is read off a request is a dependency itself: FastAPI fills and checks its parameters, and answers 422 by
-    itself, with nothing charged, where one is not as declared.  A lambda gets the request.
+    itself, with nothing charged, where one is not as declared.  A lambda gets the
+    request, and so does what has one parameter without an annotation and no others but with defaults.
     """
     of_cost = _filled(cost if callable(cost) else lambda request: cost)
     of_key = _filled(_nothing if key is None else key)
@@ -127,13 +132,15 @@ async def _nothing() -> None:
 
 
 def _filled(read: Callable[..., Any]) -> Any:
-    """``read`` as a dependency; where its only parameter says nothing of itself, as in a lambda, of the request."""
+    """``read`` as a dependency; of the request where a call needs one thing alone that says nothing of itself."""
     named = list(inspect.signature(read).parameters.values())
-    if len(named) != 1 or named[0].annotation is not named[0].empty or named[0].default is not named[0].empty:
+    needed = [one for one in named if one.default is one.empty and one.kind not in _GATHERING]
+    if needed != named[:1] or named[0].annotation is not named[0].empty or named[0].kind is _BY_NAME:
         return Depends(read)
 
     async def of_request(request: Request) -> Any:
-        return read(request)
+        found = read(request)
+        return await found if inspect.isawaitable(found) else found
 
     return Depends(of_request)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 
 from services.control_api import subject_changes
+from services.errors import problem_response
 from tests.unit.control_api.conftest import Serving
 from tests.unit.control_api.fake_leader import FakeLeader
 from tests.unit.control_api.test_rules_api import RULE, problem
@@ -218,6 +220,71 @@ async def test_what_set_and_store_both_say_is_told_as_it_counts_and_forgotten_in
         await client.put("/rulesets/default", json={**NAMED, "stored_subjects": False})
         assert await known(client, "a") == ({"tier": "gold", "in": "x"}, ["set"])
         assert (await client.get("/subjects:stored")).json()["looked_up"] is False
+
+
+async def test_of_a_client_in_both_places_what_is_stored_is_forgotten_last(
+    serving: Serving, leader: FakeLeader
+) -> None:
+    async with serving() as client:
+        await client.put("/rulesets/default", json=STORED)
+        await client.put("/subjects/a", json={"tier": "silver"})
+        await client.put("/rulesets/default", json=NAMED)
+        assert (await client.delete("/subjects/a")).status_code == 200
+        kinds = [one["kind"] for one in (await client.get("/history")).json()["changes"]]
+        assert kinds[:2] == ["forget_subjects", "delete_subjects"]
+
+
+@pytest.mark.parametrize("others", ["a", "abc"])
+async def test_clients_that_somebody_else_takes_out_of_the_set_at_the_same_time_are_no_fault(
+    serving: Serving, leader: FakeLeader, monkeypatch: pytest.MonkeyPatch, others: str
+) -> None:
+    real, first = subject_changes.changed, [others]
+
+    async def after_others(hub: Any, request: Any, domain: str, kind: str, fields: Any) -> Any:
+        if first:
+            theirs = {"subjects": [{"client_key": name} for name in first.pop()]}
+            await real(hub, request, domain, kind, theirs)
+        return await real(hub, request, domain, kind, fields)
+
+    monkeypatch.setattr(subject_changes, "changed", after_others)
+    async with serving() as client:
+        await client.put("/rulesets/default", json=NAMED)
+        content = "client_key,tier\na,x\nb,x\nc,x\n"
+        answer = await client.post("/subjects:import", content=content, headers=CSV)
+        assert (answer.status_code, answer.json()["imported"]) == (200, 3)
+        assert [await known(client, name) for name in "abc"] == [({"tier": "x"}, ["stored"])] * 3
+        assert (await client.get("/subjects")).json()["subjects"] == []
+
+
+async def test_two_who_say_something_of_one_client_at_once_are_both_answered(
+    serving: Serving, leader: FakeLeader
+) -> None:
+    async with serving() as client:
+        await client.put("/rulesets/default", json=NAMED)
+        answers = await asyncio.gather(*(client.put("/subjects/a", json={"tier": tier}) for tier in "xyz"))
+        assert [answer.status_code for answer in answers] == [200] * 3
+        assert (await known(client, "a"))[1] == ["stored"]
+
+
+@pytest.mark.parametrize(("undecided", "status"), [(1, 200), (99, 503)])
+async def test_an_import_is_as_patient_with_what_the_set_names_as_with_what_is_stored(
+    serving: Serving, leader: FakeLeader, monkeypatch: pytest.MonkeyPatch, undecided: int, status: int
+) -> None:
+    real, left = subject_changes.changed, [undecided]
+
+    async def not_decided(*asked: Any) -> Any:
+        left[0] -= 1
+        return problem_response(503, "nobody decides") if left[0] >= 0 else await real(*asked)
+
+    monkeypatch.setattr(subject_changes, "changed", not_decided)
+    monkeypatch.setattr(subject_changes, "TRY_AGAIN_S", 0.0)
+    monkeypatch.setattr(subject_changes, "APPLIED_WAIT_S", 0.1)
+    async with serving() as client:
+        await client.put("/rulesets/default", json=NAMED)
+        answer = await client.post("/subjects:import", content="client_key,tier\na,x\n", headers=CSV)
+        assert (answer.status_code, answer.json()["imported"]) == (status, 1)
+        if status == 503:
+            assert "the set still names" in problem(answer, 503)["detail"]
 
 
 async def test_without_the_setting_lines_go_into_the_set_as_far_as_it_holds_them(
