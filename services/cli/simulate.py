@@ -127,12 +127,12 @@ def register(app: typer.Typer) -> None:
                     keys=keys,
                     beside=beside,
                 ),
-                [name for name in _OF_TRACES if name in given],
+                [_called(context, name) for name in _OF_TRACES if name in given],
             )
             show_log(found, as_json, html, rules or "")
             return
         if wrong := [name for name in _OF_LOGS if name in given]:
-            fail(f"--{wrong[0].replace('_', '-')}: of a log only: give --rules and --log")
+            fail(f"{_called(context, wrong[0])}: of a log only: give --rules and --log")
         from services.simulator.report import document
         from services.simulator.run import simulate as simulated
 
@@ -148,6 +148,11 @@ def register(app: typer.Typer) -> None:
             _write_page(html, about, setting, outcome)
         if outcome.problems:
             fail("\n".join(outcome.problems), 1)
+
+
+def _called(context: typer.Context, name: str) -> str:
+    """The option that fills this parameter."""
+    return next(one.opts[0] for one in context.command.params if one.name == name)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

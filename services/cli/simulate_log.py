@@ -58,7 +58,7 @@ def over_log(options: LogOptions, of_traces: Sequence[str]) -> dict[str, Any]:
     if options.rules is None or not options.logs:
         fail("--rules and --log belong together: a rule set, and the log whose requests meet it")
     if of_traces:
-        fail(f"--{of_traces[0]}: the limits are those of --rules, and what is asked for is in the log")
+        fail(f"{of_traces[0]}: the limits are those of --rules, and what is asked for is in the log")
     if options.format is not None and options.format not in FORMATS:
         fail(f"--format {options.format}: one of {', '.join(FORMATS)}")
     if list(options.logs).count(STDIN) + (options.rules == STDIN) > 1:

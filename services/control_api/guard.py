@@ -3,12 +3,13 @@
 A token that is known lets its bearer in, whatever others at the same address did: it is found by the hash of 256
 random bits, so nobody comes nearer to it by trying.  Any other token costs its address a failed login; an address
 that has none left is refused before its next token is compared with the configured one, which a person may have
-chosen.  Where that cannot be decided, it is refused too.
+chosen.  Who comes through a proxy that is trusted says which address that is, so it costs the proxy one as well, of
+more than an address has.  Where that cannot be decided, it is refused too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from apportion.addresses import caller_of, grouped, networks_of
 from fastapi import Request, Response
@@ -33,6 +34,11 @@ ANYBODY = Principal("anybody", Role.ADMIN, is_named=False)
 CONFIGURED = Principal("configured-token", Role.ADMIN, is_named=False)
 """The bearer of the token in the settings, who makes the first of the others."""
 
+_TOO_MANY = {
+    Asked.LOGIN: "too many wrong tokens came from this address",
+    Asked.LOGIN_THROUGH: "too many wrong tokens came through this proxy",
+}
+
 Next = Callable[[Request], Awaitable[Response]]
 
 
@@ -49,7 +55,7 @@ class Guard:
     async def __call__(self, request: Request, call_next: Next) -> Response:
         if request.url.path in OPEN_PATHS:
             return await call_next(request)
-        request.state.address = self._address(request)
+        request.state.address = self._address(request, request.headers.getlist("x-forwarded-for"))
         found = await self._who(request)
         if isinstance(found, Response):
             return found
@@ -59,9 +65,9 @@ class Guard:
         refused = await self._over(asked, who)
         return refused if refused is not None else await call_next(request)
 
-    def _address(self, request: Request) -> str:
+    def _address(self, request: Request, forwarded: Sequence[str]) -> str:
         peer = request.client.host if request.client else ""
-        found = caller_of(peer, request.headers.getlist("x-forwarded-for"), self._trusted)
+        found = caller_of(peer, forwarded, self._trusted)
         return grouped(found) if found is not None else peer or "unknown"
 
     async def _who(self, request: Request) -> Principal | Response:
@@ -75,16 +81,23 @@ class Guard:
         found = self._hub.tokens.find(text.strip(), wall_ms()) if scheme.lower() == "bearer" else None
         if found is not None:
             return found
-        address = address_of(request)
-        refused = await self._over(Asked.LOGIN, address, cost=0)
+        refused = await self._failed_logins(request, cost=0)
         if refused is not None:
             return refused
         if self._token is not None and bears_token(authorization, self._token):
             return CONFIGURED
         if (why := self._hub.why_tokens_unknown()) is not None:
             return problem_response(503, why, headers={"Retry-After": "2"})
-        await self._over(Asked.LOGIN, address)
+        await self._failed_logins(request, cost=1)
         return _unknown("this bearer token is not known, or it is over or revoked")
+
+    async def _failed_logins(self, request: Request, cost: int) -> Response | None:
+        """Charge the address that is named and the peer that names it; the answer where one has none left."""
+        address, peer = address_of(request), self._address(request, ())
+        refused = await self._over(Asked.LOGIN, address, cost)
+        if peer == address:
+            return refused
+        return await self._over(Asked.LOGIN_THROUGH, peer, cost) or refused
 
     async def _over(self, asked: Asked, who: str, cost: int = 1) -> Response | None:
         answer = await self.limits.admit(asked, who, cost) if self.limits is not None else None
@@ -94,8 +107,7 @@ class Guard:
             return problem_response(503, "how much is asked cannot be told just now: refused, to be safe")
         if answer.allowed and not (cost == 0 and answer.remaining == 0):
             return None
-        what = "too many wrong tokens came from this address" if asked is Asked.LOGIN else f"too many {asked}s"
-        return problem_response(429, what, headers=_headers(answer))
+        return problem_response(429, _TOO_MANY.get(asked, f"too many {asked}s"), headers=_headers(answer))
 
 
 def _headers(answer: Answer) -> dict[str, str]:

@@ -22,6 +22,12 @@ class Asked(StrEnum):
     READ = "read"
     CHANGE = "change"
     LOGIN = "login"
+    LOGIN_THROUGH = "login_through"
+    """A failed login by way of a proxy, which may have any number of addresses behind it, or say that it has."""
+
+
+THROUGH_A_PROXY = 10
+"""So many addresses' failed logins may come through one proxy."""
 
 
 class OwnLimits:
@@ -65,6 +71,13 @@ def _rules(limits: ControlLimits) -> list[dict[str, object]]:
             "match": {"resource": Asked.LOGIN.value},
             "capacity": limits.failed_logins_per_minute,
             "refill": f"{limits.failed_logins_per_minute}/min",
+            "on_store_failure": "closed",
+        },
+        {
+            "id": "failed-logins-through-a-proxy",
+            "match": {"resource": Asked.LOGIN_THROUGH.value},
+            "capacity": THROUGH_A_PROXY * limits.failed_logins_per_minute,
+            "refill": f"{THROUGH_A_PROXY * limits.failed_logins_per_minute}/min",
             "on_store_failure": "closed",
         },
     ]

@@ -218,9 +218,7 @@ async def _propose(hub: Hub, request: Request, domain: str, job: _Import, *, dry
             job.effect[name] += count
         job.named += len(named_by(hub.book.get(domain), said))
         return None
-    done = await _patiently(
-        lambda: proposed(hub, request, domain, STORE_SUBJECTS, {"subjects": _subjects(said)})
-    )
+    done = await _patiently(lambda: proposed(hub, request, domain, STORE_SUBJECTS, {"subjects": _subjects(said)}))
     if isinstance(done, Response):
         return _stopped(job, done, _so_far(job))
     job.lines, job.changes, job.version = job.lines + job.lines_gathered, job.changes + 1, done.version
@@ -228,7 +226,9 @@ async def _propose(hub: Hub, request: Request, domain: str, job: _Import, *, dry
     refused = await _patiently(lambda: no_longer_named(hub, request, domain, said))
     if refused is None:
         return None
-    return _stopped(job, refused, f"{job.lines:,} lines are stored, but the set still names clients of the last ones")
+    return _stopped(
+        job, refused, f"{job.lines:,} lines are stored, but the set still names clients of the last ones"
+    )
 
 
 async def _patiently(make: Callable[[], Awaitable[_Made | Response]]) -> _Made | Response:

@@ -315,9 +315,10 @@ async def _store(
     if attributes is None and before is None:
         return _none(client_key, domain)
     told: dict[str, Any] = {"client_key": client_key, "domain": domain}
-    if attributes is None and not dry_run:  # first out of the set, or what it says would count for a moment
-        if (refused := await no_longer_named(hub, request, domain, [client_key])) is not None:
-            return refused
+    gone = [client_key] if attributes is None and not dry_run else []
+    # First out of the set: what it says would count for a moment.
+    if (refused := await no_longer_named(hub, request, domain, gone)) is not None:
+        return refused
     if dry_run or attributes is not None or (before is not None and before.version is not None):
         outcome = await stored(hub, request, domain, {client_key: attributes}, dry_run=dry_run)
         if isinstance(outcome, Response):

@@ -19,7 +19,7 @@ from regional_limiter.model.decision import Check
 from regional_limiter.model.enforcement import Enforcement
 from regional_limiter.model.errors import InvalidCheck
 from regional_limiter.model.keys import rule_of
-from regional_limiter.model.rule import Algorithm, Mode, RuleSet, Scope
+from regional_limiter.model.rule import Algorithm, Distribution, Mode, RuleSet, Scope
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.rules import parse_document
 from services.simulator.log_counts import ARRIVALS_MOST, Asked, Key
@@ -111,6 +111,8 @@ def simulated_part(rule_set: RuleSet, regions: Mapping[str, int]) -> tuple[RuleS
             left_out[rule.id] = "of region scope: shares play no part"
         elif rule.mode is not Mode.ENFORCE:
             left_out[rule.id] = f"in {rule.mode.value} mode"
+        elif rule.distribution is Distribution.HOME:
+            left_out[rule.id] = "of distribution home: each key's home decides it whole, shares play no part"
         elif rule.algorithm is Algorithm.CONCURRENCY:
             left_out[rule.id] = "a log does not say when a slot would have been released"
     document = dict(rule_set.source)

@@ -23,8 +23,12 @@ from tests.e2e.conftest import THIRD
 from tests.e2e.system import REGIONS, ROOT, local_system
 
 PROMETHEUS, REDIS_EXPORTER, NODE_EXPORTER = 12590, 12591, 12592
-NOT_TRIED = {"ClockOff": "the machine's clock is not ours to step"}
-FIRES_S, ENDS_S = 90.0, 150.0
+NOT_TRIED = {
+    "ClockOff": "the machine's clock is not ours to step",
+    "ClockRate": "nor to make faster or slower",
+    "ConsumerLag": "to be a thousand messages behind, and still scraped, takes more load than is made here",
+}
+FIRES_S, ENDS_S = 150.0, 150.0
 HOT, OTHER = "us-east", "ap-south"
 
 
@@ -68,7 +72,7 @@ def test_nothing_fires_while_all_is_well(desk: Desk) -> None:
 
 def test_a_client_that_asks_for_much_more(desk: Desk) -> None:
     desk.ask(dict.fromkeys(REGIONS, 60.0))
-    with fires(desk, "DenialsRise", "NearQuota", rule="shared"):
+    with fires(desk, "DenialsRise", "NearQuota", "AtQuota", rule="shared"):
         desk.ask(dict.fromkeys(REGIONS, 20.0))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -68,10 +69,12 @@ class _Base:
         self,
         client_key: str,
         resource: str,
-        cost: int,
+        cost: float | None,
         attributes: Mapping[str, str] | None,
         request_id: str | None,
     ) -> _Json:
+        if isinstance(cost, float) and not math.isfinite(cost):
+            cost = None  # JSON has no word for it, and a body that is none would spoil a whole batch
         body: _Json = {"client_key": client_key, "resource": resource, "cost": cost, "domain": self._domain}
         if attributes:
             body["attributes"] = dict(attributes)

@@ -21,17 +21,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response, params
 
 from apportion._client import AsyncClient
 from apportion._types import Answer, InvalidRequest
 from apportion.addresses import Network, networks_of
 from apportion.texts import fitting
 from apportion.web import Headers, check_of, denial, limit_headers, refusal, wait_s
-
-
-_BY_NAME = inspect.Parameter.KEYWORD_ONLY
-_GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Limited(Exception):
@@ -85,8 +81,8 @@ def limit(
     ``ip``, ``full_ip`` and ``method``.
 
     What is read off a request is a dependency itself: FastAPI fills and checks its parameters, and answers 422 by
-    itself, with nothing charged, where one is not as declared.  A lambda gets the
-    request, and so does what has one parameter without an annotation and no others but with defaults.
+    itself, with nothing charged, where one is not as declared.  A first
+    parameter without an annotation, as a lambda's, is the request.
     """
     of_cost = _filled(cost if callable(cost) else lambda request: cost)
     of_key = _filled(_nothing if key is None else key)
@@ -132,17 +128,30 @@ async def _nothing() -> None:
 
 
 def _filled(read: Callable[..., Any]) -> Any:
-    """``read`` as a dependency; of the request where a call needs one thing alone that says nothing of itself."""
-    named = list(inspect.signature(read).parameters.values())
-    needed = [one for one in named if one.default is one.empty and one.kind not in _GATHERING]
-    if needed != named[:1] or named[0].annotation is not named[0].empty or named[0].kind is _BY_NAME:
-        return Depends(read)
+    """``read`` as a dependency; its first parameter is the request where that says nothing of itself.
 
-    async def of_request(request: Request) -> Any:
-        found = read(request)
+    Of the others, those that say nothing of themselves but a default keep it: no caller is to choose them.
+    """
+    named = list(inspect.signature(read).parameters.values())
+    is_of_request = bool(named) and _says_nothing(named[0]) and named[0].default is named[0].empty
+    if not is_of_request or any(_says_nothing(one) and one.default is one.empty for one in named[1:]):
+        return Depends(read)
+    first, *others = inspect.signature(read, eval_str=True).parameters.values()
+    filled = [one.replace(kind=one.KEYWORD_ONLY) for one in others if not _says_nothing(one)]
+
+    async def of_request(**given: Any) -> Any:
+        found = read(given.pop(first.name), **given)
         return await found if inspect.isawaitable(found) else found
 
+    the_request = first.replace(annotation=Request, kind=first.KEYWORD_ONLY)
+    of_request.__signature__ = inspect.Signature([the_request, *filled])  # type: ignore[attr-defined]
     return Depends(of_request)
+
+
+def _says_nothing(parameter: inspect.Parameter) -> bool:
+    """Of what FastAPI would fill it with."""
+    declares = isinstance(parameter.default, (params.Depends, params.Param, params.Body))
+    return parameter.annotation is parameter.empty and not declares
 
 
 def _installed(request: Request) -> tuple[AsyncClient, Sequence[Network]]:

@@ -17,8 +17,11 @@ REDUCED_CAPACITY: Final = "https://iana.org/assignments/http-problem-types#tempo
 WAIT_S_MOST: Final = 30.0
 """So long a middleware holds a request back at most for its turn in a queue."""
 
-_OF_CALLERS: Final = ("client_key", "resource", "cost", "attributes")
-"""What of a check may come from whoever sent the request; domain, token and ids are the application's."""
+_OF_CALLERS: Final = ("client_key", "resource", "cost", "attributes", "body")
+"""What of a check may come from whoever sent the request; domain, token and ids are the application's.
+
+``body``: what all of these are together.
+"""
 
 Headers = list[tuple[str, str]]
 
@@ -81,16 +84,21 @@ def refusal(error: InvalidRequest) -> tuple[int, Headers, bytes]:
     """
     listed = error.problem.get("errors")
     faults = [fault for fault in listed if isinstance(fault, dict)] if isinstance(listed, list) else []
-    if error.status != 422 or any(str(fault.get("field")).partition(".")[0] not in _OF_CALLERS for fault in faults):
+    if error.status == 413:  # what the check says is together more than a node takes
+        faults = [{"field": "body", "problem": str(error)}]
+    elif error.status != 422 or any(
+        str(fault.get("field")).partition(".")[0] not in _OF_CALLERS for fault in faults
+    ):
         raise error
+    status = 422
     problem = {
         "type": "about:blank",
-        "title": HTTPStatus(error.status).phrase,
-        "status": error.status,
+        "title": HTTPStatus(status).phrase,
+        "status": status,
         "detail": str(error),
         "errors": [{"field": str(fault.get("field")), "problem": str(fault.get("problem"))} for fault in faults],
     }
-    return error.status, *_problem(problem)
+    return status, *_problem(problem)
 
 
 def _problem(problem: dict[str, object]) -> tuple[Headers, bytes]:

@@ -113,6 +113,8 @@ def test_a_rule_set_over_an_access_log_as_tables_and_as_a_page(here: Path) -> No
         (["--rules", "rules.yaml"], "--rules and --log belong together"),
         (["--log", "access.log"], "--rules and --log belong together"),
         (["--each"], "--each: of a log only"),
+        (["--map", "ip=host"], "--map: of a log only"),
+        (["--region-field", "dc"], "--region-field: of a log only"),
         ([*OVER_LOG, "--burst", "9"], "--burst: the limits are those of --rules"),
         (OVER_LOG, "--latency: how far each region is from the hub, in ms one way: of us-east, eu-west"),
         ([*OVER_LOG, "--latency", "5"], "1 numbers for 2 regions"),

@@ -16,6 +16,7 @@ import pytest
 from apportion import AsyncClient, Check, Client, InvalidRequest
 from apportion.asgi import LimitMiddleware
 from apportion.fastapi import install, limit
+from apportion.web import refusal
 from apportion.wsgi import LimitMiddleware as WsgiLimitMiddleware
 from django.conf import settings as django_settings
 from fastapi import Depends, FastAPI, Query, Request
@@ -125,10 +126,12 @@ async def test_asgi_a_path_of_any_length_is_limited() -> None:
 def costing(query: str) -> Check:
     """What an ``identify`` makes of a request whose cost is the caller's word, unchecked."""
     rows: Any = dict(urllib.parse.parse_qsl(query)).get("rows")
-    return Check("k" * 3000, "GET /few" + "x" * 3000, rows if rows is None or rows == "abc" else int(rows))
+    known = rows is None or rows == "abc"
+    cost = rows if known else float(rows) if rows in ("nan", "inf") else int(rows)
+    return Check("k" * 3000, "GET /few" + "x" * 3000, cost)
 
 
-NO_COSTS = ["", "rows=abc", "rows=-5", "rows=99999999999"]
+NO_COSTS = ["", "rows=abc", "rows=-5", "rows=99999999999", f"rows={10**30}", "rows=nan", "rows=inf"]
 
 
 def names_the_cost(status: int, headers: Any, body: bytes) -> bool:
@@ -151,6 +154,24 @@ async def test_asgi_what_a_stranger_sends_is_no_fault_of_the_application(batchin
         passed = [(await caller.get("/?rows=1")).status_code for _ in range(3)]
     assert all(names_the_cost(said.status_code, said.headers, said.content) for said in refused)
     assert passed == [200, 200, 429]
+
+
+@pytest.mark.parametrize("batching", [False, True])
+async def test_asgi_values_that_are_too_much_together_are_no_fault_of_the_application(batching: bool) -> None:
+    def identify(scope: Any) -> Check:
+        return Check("k", "GET /few", attributes={f"a{n}": "x" * 5000 for n in range(70)})
+
+    async with (
+        asking(batching=batching) as limiter,
+        of(LimitMiddleware(plain, limiter=limiter, identify=identify)) as caller,
+    ):
+        refused = await caller.get("/")
+    assert refused.status_code == 422
+    fields = {fault["field"] for fault in refused.json()["errors"]}
+    assert fields
+    assert fields <= {"body", "attributes"}
+    with pytest.raises(InvalidRequest):
+        refusal(InvalidRequest(400, {"errors": [{"field": "body", "problem": "is not ours"}]}))
 
 
 async def test_asgi_what_is_set_wrongly_is_told_to_nobody_who_asks() -> None:
@@ -279,6 +300,41 @@ async def test_fastapi_a_cost_that_no_check_can_have_is_no_fault_of_the_applicat
         passed = await caller.get("/undeclared?rows=5")
     assert all(names_the_cost(said.status_code, said.headers, said.content) for said in refused)
     assert passed.status_code == 200
+
+
+async def awaited(request: Any) -> str:
+    return str(request.headers["x-user"])
+
+
+def prefixed(request, prefix="x"):  # type: ignore[no-untyped-def]
+    return prefix + request.headers["x-user"]
+
+
+def joined(request, team: Annotated[str, Query(min_length=2)], more="y"):  # type: ignore[no-untyped-def]
+    return team + more + request.headers["x-user"]
+
+
+async def unannotated(request):  # type: ignore[no-untyped-def]
+    return request.headers["x-user"]
+
+
+@pytest.mark.parametrize("key", [prefixed, joined, unannotated, lambda request: awaited(request)])
+async def test_fastapi_a_first_parameter_that_says_nothing_of_itself_is_the_request(key: Any) -> None:
+    app = FastAPI()
+    async with asking() as limiter, of(app) as caller:
+        install(app, limiter)
+
+        @app.get("/", dependencies=[Depends(limit("GET /few", key=key))])
+        async def root() -> None:
+            return None
+
+        asked = {"team": "ab", "prefix": "of the caller's choice"}
+        a = [(await caller.get("/", headers={"x-user": "a"}, params=asked)).status_code for _ in range(3)]
+        chosen = {**asked, "prefix": "another", "more": "another"}
+        b = [(await caller.get("/", headers={"x-user": name}, params=chosen)).status_code for name in "ab"]
+        none = (await caller.get("/", headers={"x-user": "c"})).status_code
+    assert (a, b) == ([200, 200, 429], [429, 200])
+    assert none == (422 if key is joined else 200)
 
 
 async def test_fastapi_the_route_is_what_is_limited_not_each_of_its_paths() -> None:

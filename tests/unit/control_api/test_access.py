@@ -209,6 +209,20 @@ async def test_wrong_tokens_use_up_what_their_address_has_and_then_none_is_looke
         assert (await client.get("/livez")).status_code == 200
 
 
+async def test_nobody_who_names_another_address_each_time_may_try_tokens_without_end(serving: Serving) -> None:
+    async with serving(token=ROOT, trusted_proxies=["127.0.0.0/8"], failed_logins_per_minute=1) as client:
+
+        async def asked(token: str, address: str) -> int:
+            headers = {**bearer(token), "x-forwarded-for": address}
+            return (await client.get("/rules", headers=headers)).status_code
+
+        assert [await asked("wrong", "192.0.2.1") for _ in range(2)] == [401, 429]
+        assert await asked(ROOT, "192.0.2.2") == 200
+        statuses = [await asked("wrong", f"198.51.100.{n}") for n in range(40)]
+        assert statuses[:9] == [401] * 9
+        assert 429 in statuses
+
+
 async def test_wrong_tokens_of_others_at_its_address_do_not_lock_out_whoever_has_a_good_one(
     serving: Serving, leader: FakeLeader
 ) -> None:

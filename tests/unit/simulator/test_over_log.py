@@ -44,6 +44,14 @@ RULES: dict[str, Any] = {
             "distribution": "static",
         },
         {"id": "slots", "algorithm": "concurrency", "limit": 9, "lease": "5s"},
+        {
+            "id": "homely",
+            "key": ["client_key"],
+            "capacity": 9,
+            "refill": "9/s",
+            "scope": "global",
+            "distribution": "home",
+        },
     ],
     "overrides": [
         {"rule": "rate", "key": {"client_key": "barred"}, "block": True},
@@ -165,6 +173,7 @@ def test_only_global_rules_in_force_are_simulated_and_the_others_are_named() -> 
         "own": "of",
         "tried": "in",
         "slots": "of",
+        "homely": "of",
     }
     with pytest.raises(InvalidRules, match="at least"):
         simulated_part(parse_document(RULES), {f"r{number}": 1 for number in range(40)})
