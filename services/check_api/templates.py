@@ -37,8 +37,16 @@ TEMPLATES_MOST = RULES_MOST
 """Of rules with their limits: those of a whole set, so that one that is met in turn is not written anew each time.
 Each takes about 1 KiB."""
 
+MET_MOST = 2 * RULES_MOST
+"""Of what is kept for rules that are met together, in rules: a whole set, each met alone, or beside one for all."""
+
 ORDERS_MOST = 24
 """Of the same rules: all of four."""
+
+HEADS_BYTES_MOST = 32_000_000
+"""Of all orders of all rules that are met together, about."""
+HEAD_BYTES = 500
+"""What is kept with each, about, beside its text."""
 
 _OK, _LIMITED, _EPOCH = Reason.OK, Reason.LIMITED, LegacyReset.EPOCH
 _BOTH, _LEGACY, _DRAFT_11 = HeaderMode.BOTH, HeaderMode.LEGACY, HeaderMode.DRAFT_11
@@ -99,25 +107,57 @@ _Head = tuple[bytes, Callable[[tuple[Any, ...]], tuple[Any, ...]]]
 rules, what is left of each, seconds to the reset of each, the length of the body."""
 
 
+class _Room:
+    """What all heads and forms may take in memory.  Who has some is kept in ``having``, to give them up."""
+
+    __slots__ = ("bytes_left", "bytes_most", "having")
+
+    def __init__(self, bytes_most: int) -> None:
+        self.bytes_most = self.bytes_left = bytes_most
+        self.having: set[_Rules] = set()
+
+    def take(self, rules: _Rules, head: _Head) -> None:
+        """Room for ``head``, which ``rules`` keeps from now on; all others go if there is none."""
+        taken = len(head[0]) + HEAD_BYTES
+        if taken > self.bytes_left:
+            for other in self.having:
+                other.forget()
+            self.having = set()
+            self.bytes_left = self.bytes_most
+        self.having.add(rules)
+        self.bytes_left -= taken
+
+    def give_back(self, heads: dict[tuple[int, ...], _Head]) -> None:
+        self.bytes_left += sum(len(text) + HEAD_BYTES for text, _ in heads.values())
+        heads.clear()
+
+
 class _Rules:
     """What the answers that these rules allow together have in common, whoever asks.
 
     ``bodies``: formats of what is left and ms to the reset, by the rule that they name.  ``heads``: of all of them,
     by the order in which headers name them; ``forms``: of their rate limit headers alone.  ``alone``: the one head
-    of a rule that is met alone, where both kinds of headers are sent: nearly all answers have it.
+    of a rule that is met alone, where both kinds of headers are sent: nearly all answers have it.  ``room``: that
+    the others take theirs of, since there are many orders and askings keep what they were told by.
     """
 
-    __slots__ = ("alone", "bodies", "forms", "heads", "in_order", "items", "mode", "series")
+    __slots__ = ("alone", "bodies", "forms", "heads", "in_order", "items", "mode", "room", "series")
 
-    def __init__(self, rules: Sequence[Rule], bodies: list[bytes], mode: HeaderMode) -> None:
+    def __init__(self, rules: Sequence[Rule], bodies: list[bytes], mode: HeaderMode, room: _Room) -> None:
         self.series: list[Series] = [(rule.domain, rule.id, ALLOWED, _OK._value_) for rule in rules]
         self.items = [HeaderItem.of(rule.id, rule.capacity, rule.window_ms) for rule in rules]
         self.bodies = bodies
         self.mode = mode
+        self.room = room
         self.in_order = tuple(range(len(rules)))
         self.heads: dict[tuple[int, ...], _Head] = {}
         self.forms: dict[tuple[int, ...], _Head] = {}
-        self.alone = self.head(self.in_order)[0] if len(rules) == 1 and mode is _BOTH else None
+        self.alone = self._written_head(self.in_order)[0] if len(rules) == 1 and mode is _BOTH else None
+
+    def forget(self) -> None:
+        """Heads and forms, which are written anew when they are asked for."""
+        self.heads.clear()
+        self.forms.clear()
 
     def response(
         self, left: list[int], resets_ms: list[int], hashes: Sequence[bytes], default_lines: Lines
@@ -136,14 +176,19 @@ class _Rules:
     def head(self, order: tuple[int, ...]) -> _Head:
         """The head of a response that names the rules in ``order``, kept."""
         if len(self.heads) >= ORDERS_MOST:
-            self.heads.clear()
+            self.room.give_back(self.heads)
+        told = self._written_head(order)
+        self.room.take(self, told)
+        self.heads[order] = told
+        return told
+
+    def _written_head(self, order: tuple[int, ...]) -> _Head:
         lines = self._lines(order)
         # A length of no digits, as no body has it.
         head = encode_reply(Reply(200, lines + JSON_LINES.replace(b"%", b"%%"), b""), b"%b")
         head = head.replace(b"content-length: 0\r\n", b"content-length: %d\r\n")
         length = 1 + 3 * len(self.in_order)
-        told = self.heads[order] = (head, itemgetter(0, *self._places(order), length))
-        return told
+        return head, itemgetter(0, *self._places(order), length)
 
     def lines(self, left: list[int], resets_ms: list[int], hashes: Sequence[bytes]) -> Said:
         """The rate limit headers alone, of an answer without a body."""
@@ -156,9 +201,11 @@ class _Rules:
 
     def _form(self, order: tuple[int, ...]) -> _Head:
         if len(self.forms) >= ORDERS_MOST:
-            self.forms.clear()
+            self.room.give_back(self.forms)
         places = self._places(order)
-        told = self.forms[order] = (self._lines(order), itemgetter(*places) if places else lambda values: ())
+        told = (self._lines(order), itemgetter(*places) if places else lambda values: ())
+        self.room.take(self, told)
+        self.forms[order] = told
         return told
 
     def _lines(self, order: tuple[int, ...]) -> bytes:
@@ -194,6 +241,8 @@ class Templates:
         self._mode = mode
         self._has_templates = legacy_reset is not _EPOCH
         self._rules: dict[tuple[tuple[str, str, int, int | None], ...], _Rules] = {}
+        self._met = 0
+        self._room = _Room(HEADS_BYTES_MOST)
         self._known: dict[tuple[str, int, int | None, bool, bool], _Template | None] = {}
 
     def response(self, answer: Answer, default_lines: Lines) -> bytes | None:
@@ -266,9 +315,11 @@ class Templates:
             templates = [self._of_rule(rule.id, rule.capacity, rule.window_ms) for rule in met]
             bodies = [template.body for template in templates if template and template.of_body(_PLACES) == (2, 5)]
             if len(bodies) == len(templates):
-                if len(self._rules) >= TEMPLATES_MOST:
+                if self._met + len(met) > MET_MOST:
                     self._rules.clear()
-                rules = self._rules[known] = _Rules(met, bodies, self._mode)
+                    self._met = 0
+                rules = self._rules[known] = _Rules(met, bodies, self._mode, self._room)
+                self._met += len(met)
         hashes = tuple(b2a_base64(step.key_hash, newline=False) for step in steps)
         told = asking.told = _Told(self, rules if shown else None, hashes)
         return told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -15,7 +16,15 @@ from services.check_api.answers import encode_answer
 from services.check_api.bounded_http import encode_reply
 from services.check_api.headers import HeaderMode, LegacyReset, answer_lines
 from services.check_api.replies import ok
-from services.check_api.templates import _MARKS, TEMPLATES_MOST, Templates
+from services.check_api.templates import (
+    _MARKS,
+    HEAD_BYTES,
+    HEADS_BYTES_MOST,
+    MET_MOST,
+    TEMPLATES_MOST,
+    Templates,
+    _Room,
+)
 from tests.unit.check_api.allowances import HASH, NUMBERS, RULES, STEPS, allowed_by
 
 DATE = b"date: Mon, 30 Nov 2026 08:10:04 GMT\r\n"
@@ -136,3 +145,36 @@ def test_templates_are_bounded() -> None:
         templates._known[("r", limit, None, True, False)] = None
     assert templates.response(told(limit=10**9), DATE) == in_full(told(limit=10**9), HeaderMode.BOTH)
     assert len(templates._known) == 1
+
+
+def met_together(number: int, rules: int) -> list[tuple[Any, ...]]:
+    return [(f"r{number}-{n}", 100, None, HASH, True, 40 - n, 1000 * n) for n in range(rules)]
+
+
+def test_what_is_kept_of_rules_that_are_met_together_is_bounded_in_rules() -> None:
+    templates = Templates(HeaderMode.BOTH, LegacyReset.SECONDS)
+    filled = []
+    for _, met in zip(range(MET_MOST // 16 + 10), permutations(met_together(0, 16)), strict=False):
+        assert templates.body_to(allowed_by(list(met))) is not None
+        filled.append(16 * len(templates._rules))
+    assert max(filled) == MET_MOST
+    assert filled[-1] == 10 * 16
+
+
+@pytest.mark.parametrize("bytes_most", [100_000, HEADS_BYTES_MOST])
+def test_heads_in_all_orders_of_all_that_askings_keep_are_bounded_in_bytes(bytes_most: int) -> None:
+    templates = Templates(HeaderMode.BOTH, LegacyReset.SECONDS)
+    templates._room = room = _Room(bytes_most)
+    kept = [allowed_by(met_together(number, 6)) for number in range(20)]
+    for _, order in zip(range(30), permutations(range(6)), strict=False):
+        for allowed in kept:
+            allowed.left[:] = order
+            said, lines = templates.response_to(allowed, DATE), templates.lines_to(allowed)
+            assert said is not None
+            assert lines is not None
+            answer = answer_in_full(allowed)
+            assert (said[1], lines[1]) == (in_full(answer, HeaderMode.BOTH), answer_lines(answer, HeaderMode.BOTH))
+        rules = [allowed.asking.told.rules for allowed in kept]
+        texts = [text for one in rules for text, _ in (*one.heads.values(), *one.forms.values())]
+        assert sum(len(text) + HEAD_BYTES for text in texts) == room.bytes_most - room.bytes_left
+        assert room.bytes_left >= 0
