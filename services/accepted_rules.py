@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from global_sync.changes import PUT_OVERRIDE, PUT_RULE, PUT_SUBJECTS, Proposal, changed_document
@@ -27,9 +27,18 @@ class LoadedSet:
     document: Mapping[str, Any]
     rule_set: RuleSet
     rule_versions: Mapping[str, int]
+    _places: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_places", {rule.id: at for at, rule in enumerate(self.rule_set.rules)})
 
     def place_of(self, rule_id: str) -> int | None:
-        return next((at for at, rule in enumerate(self.rule_set.rules) if rule.id == rule_id), None)
+        return self._places.get(rule_id)
+
+    def meant(self, rule_id: str) -> Rule | None:
+        """What the rule means; None: there is none of that name."""
+        place = self.place_of(rule_id)
+        return None if place is None else self.rule_set.rules[place]
 
     def rule(self, rule_id: str) -> dict[str, Any] | None:
         """The rule as the API shows it: what is held, what its author wrote, and its version."""

@@ -63,7 +63,8 @@ def tracer_of(settings: TelemetrySettings) -> Tracer | None:
 
 class Traces(Enum):
     """What became of the spans of one sending.  Of those to be sent LATER nothing is known: an answer that was lost
-    makes them arrive twice, by the same ids.  What a collector does not understand it never will: REFUSED."""
+    makes them arrive twice, by the same ids.  What a collector does not understand it never will, and what
+    could not be written down never can be: REFUSED."""
 
     TAKEN = 1
     LATER = 2
@@ -147,8 +148,8 @@ class OtlpPush:
             if self._tracer is not None:
                 self._tracer.dropped += len(spans)
             raise
-        except Exception as error:  # whatever it was: the next turn tries again
-            problem, traces = repr(error), Traces.LATER
+        except Exception as error:  # of our own: the next turn tries again, without what may have been its cause
+            problem, traces = repr(error), Traces.REFUSED
         if self._tracer is not None and traces is Traces.LATER:
             self._tracer.put_back(spans)
         elif self._tracer is not None and traces is Traces.REFUSED:
@@ -224,17 +225,19 @@ class _Collector:
         """What went wrong, in words (empty: nothing), and what became of the spans."""
         from services.otlp_wire import metrics_request, traces_request
 
-        with giving_way():
-            metrics = gzip.compress(metrics_request(exposition.collected()), COMPRESSION)
-            traced = traces_request(spans, exposition.resource.attributes)
-            traces = gzip.compress(traced, COMPRESSION) if spans else b""
-        problem, _ = self._post("/v1/metrics", metrics)
-        if not traces:
+        problem, _ = self._post("/v1/metrics", lambda: metrics_request(exposition.collected()))
+        if not spans:
             return problem, Traces.TAKEN
-        said, became = self._post("/v1/traces", traces)
+        said, became = self._post("/v1/traces", lambda: traces_request(spans, exposition.resource.attributes))
         return said or problem, became
 
-    def _post(self, path: str, body: bytes) -> tuple[str, Traces]:
+    def _post(self, path: str, write: Callable[[], bytes]) -> tuple[str, Traces]:
+        """What cannot be written keeps nothing else back."""
+        try:
+            with giving_way():
+                body = gzip.compress(write(), COMPRESSION)
+        except Exception as error:
+            return f"{path}: not written: {error!r}", Traces.REFUSED
         try:
             answered = self._client.post(self._base + path, content=body)
         except self._errors as error:

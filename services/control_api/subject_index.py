@@ -85,12 +85,8 @@ class SubjectIndex:
             self.malformed += malformed
             self.newest = max([self.newest, *(version for _, _, version, _ in rows)])
 
-    def get(self, domain: str, client_key: str) -> dict[str, Any] | None:
-        """What is known of a client and since which version; None: nothing."""
-        return self.of(domain, [client_key]).get(client_key)
-
     def of(self, domain: str, client_keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """What is known of some clients, by client key; of the others nothing is."""
+        """What is known of some clients and since which version, by client key; of the others nothing is."""
         found: dict[str, dict[str, Any]] = {}
         for at in range(0, len(client_keys), 500):
             some = client_keys[at : at + 500]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from global_sync.transport.base import LOG, RULES, USAGE, Message, Transport
-from regional_limiter.model.rule import Distribution, Scope
+from regional_limiter.model.rule import Distribution, Rule, Scope
 from regional_limiter.model.share import window_static
 from services.accepted_rules import Book
 from services.clock import time_of_day, wall_ms
@@ -104,9 +104,9 @@ class Board:
 
     def is_split(self, key: str) -> bool:
         """Whether the key's rule spreads it over several buckets."""
-        domain, _, rule = rule_name(key).partition("/")
-        known = self.book.get(domain)
-        return known is not None and any(one.id == rule and one.split > 1 for one in known.rule_set.rules)
+        domain, _, name = rule_name(key).partition("/")
+        rule = self._rule(domain, name)
+        return rule is not None and rule.split > 1
 
     def nearness(self) -> dict[tuple[str, str], float]:
         """By domain and rule: what its busiest key asks for on average, by what the rule lets through for ever."""
@@ -146,12 +146,17 @@ class Board:
 
     def in_windows(self, domain: str, rule: str) -> bool:
         """Whether the rule's windows are in escrow."""
-        known = self.book.get(domain)
-        return known is not None and any(
-            one.id == rule and one.refill is None and one.scope is Scope.GLOBAL
+        one = self._rule(domain, rule)
+        return (
+            one is not None
+            and one.refill is None
+            and one.scope is Scope.GLOBAL
             and one.distribution is Distribution.ADAPTIVE
-            for one in known.rule_set.rules
-        )  # fmt: skip
+        )
+
+    def _rule(self, domain: str, name: str) -> Rule | None:
+        known = self.book.get(domain)
+        return known.meant(name) if known is not None else None
 
     def sync_shown(self) -> dict[str, Any]:
         """Leader and regions, as the last frame tells them, with what they refused."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import quote
 
@@ -62,6 +62,20 @@ def could_ask_directly(listens_on: str, headers: Mapping[str, str]) -> bool:
     return is_loopback(listens_on) and by_name and not any(one in headers for one in _FORWARDED)
 
 
+def forwarded(came_from: Iterable[str]) -> str:
+    """The addresses of these lists, in this order, as one list: the last of them, each whole, of those that could
+    be addresses at all."""
+    addresses = [one.strip() for line in came_from for one in line.split(",")]
+    kept: list[str] = []
+    length = 0
+    for one in reversed([one for one in addresses if one and one.isascii() and one.isprintable()]):
+        length += len(one) + 2
+        if length > FORWARDED_MOST:
+            break
+        kept.append(one)
+    return ", ".join(reversed(kept))
+
+
 class ControlProxy:
     """``transport``: for tests, in place of the network."""
 
@@ -110,7 +124,7 @@ class ControlProxy:
             headers["apportion-author"] = "dashboard"
         # Whom the audit names: the control API believes it of the dashboards that it trusts.
         came_from = [*request.headers.getlist("x-forwarded-for"), request.client.host if request.client else ""]
-        headers["x-forwarded-for"] = ", ".join(filter(None, came_from))[-FORWARDED_MOST:]
+        headers["x-forwarded-for"] = forwarded(came_from)
         url = f"{self._url}/{quote(path, safe='/:')}"
         async with self._limit:
             try:

@@ -147,6 +147,41 @@ async def test_spans_that_a_collector_refuses_are_not_sent_again() -> None:
     assert (collector.spans, tracer.dropped) == ([], 1)
 
 
+async def test_a_span_that_cannot_be_written_is_dropped_and_keeps_nothing_else_back() -> None:
+    tracer = Tracer(1.0)
+    tracer.end(tracer.begin("of no trace that can be", Kind.INTERNAL, Context(2**128, 6)))
+    with collecting() as collector, capture_logs() as said:
+        settings = TelemetrySettings(endpoint=collector.endpoint, interval_s=0.1)
+        async with sending(settings, lambda: given(exposition_of()), tracer):
+            await arrived(collector, lambda seen: seen.metrics, "metrics, in the same turn")
+            tracer.end(tracer.begin("after it", Kind.INTERNAL))
+            await arrived(collector, lambda seen: seen.spans, "the next span")
+            at = collector.asked
+            await arrived(collector, lambda seen: seen.asked > at, "one more, so that the last is told")
+    assert ([span.name for span in collector.spans], tracer.dropped) == (["after it"], 1)
+    (problem,) = [line["problem"] for line in said if "problem" in line]
+    assert problem.startswith("/v1/traces: not written: OverflowError")
+
+
+async def test_a_turn_that_fails_puts_no_span_back() -> None:
+    """It may be the span that makes it fail: put back, it would do so in each turn."""
+    exposition, tracer = exposition_of(), Tracer(1.0)
+    tracer.end(tracer.begin("of the turn that fails", Kind.INTERNAL))
+    look, faults = exposition.look, [ValueError("not readable")]
+
+    def look_or_fail() -> None:
+        if faults:
+            raise faults.pop()
+        look()
+
+    exposition.look = look_or_fail  # type: ignore[method-assign]
+    with collecting() as collector, capture_logs():
+        settings = TelemetrySettings(endpoint=collector.endpoint, interval_s=0.1)
+        async with sending(settings, lambda: given(exposition), tracer):
+            await arrived(collector, lambda seen: seen.asked >= 3, "metrics of three turns, or spans too")
+    assert (collector.spans, tracer.dropped) == ([], 1)
+
+
 def test_of_spans_that_wait_again_the_newest_are_kept() -> None:
     tracer = Tracer(1.0)
     for number in range(SPANS_MOST):

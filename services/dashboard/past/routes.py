@@ -118,6 +118,7 @@ class Past:
         if len(found) == STEPS_TOLD_MOST:
             begin = found[0].at_ms
         held = await self._ask(lambda: steps.at(key, begin, bases))
+        running = await self._ask(lambda: steps.windows_at(key, begin))
         return {
             "key": key,
             "from_ms": begin,
@@ -125,7 +126,7 @@ class Past:
             "since_ms": await self._ask(steps.since_ms),
             "bases": dict(bases),
             "begin": {region: share.shown(bases[region]) for region, share in held.items()},
-            "steps": [self._shown(step) for step in with_ends(found, until)],
+            "steps": [self._shown(step) for step in with_ends(found, until, running)],
             "in_windows": self._in_windows(key),
         }
 

@@ -24,6 +24,8 @@ RENEWED, OVER, LEADER, GONE = "renewed", "over", "leader", "gone"
 WINDOW, WINDOW_OVER = "window", "window_over"
 """Of a key whose windows are in escrow: what was granted of one, and that it has ended (told, and not kept)."""
 WINDOWS_MOST = 100_000
+DROP_OVER_EVERY_MS = 1_000
+"""While as many as that run, those that are over are looked for no more often: each time all are gone through."""
 
 
 class Step(NamedTuple):
@@ -69,6 +71,7 @@ class ShareSteps:
         self._units: dict[tuple[str, str], int] = dict(known or {})
         self._sessions: dict[str, _Session] = {}
         self._windows: dict[tuple[str, str], tuple[int, int]] = {}  # (region, key) -> (end_ms, units)
+        self._drop_over_ms = 0
         self.next_offset = next_offset
         self.epoch = 0
 
@@ -172,8 +175,9 @@ class ShareSteps:
             if end_ms <= at_ms or units == 0 or (end_ms, units) == self._windows.get((region, key)):
                 continue
             self._windows.pop((region, key), None)
-            if len(self._windows) >= WINDOWS_MOST:
+            if len(self._windows) >= WINDOWS_MOST and at_ms >= self._drop_over_ms:
                 self._windows = {place: one for place, one in self._windows.items() if one[0] > at_ms}
+                self._drop_over_ms = at_ms + DROP_OVER_EVERY_MS
             if len(self._windows) < WINDOWS_MOST:
                 self._windows[region, key] = end_ms, units
             steps.append(Step(key, region, at_ms, units, WINDOW, offset, self.epoch, n, end_ms))
@@ -221,10 +225,13 @@ class ShareSteps:
         return steps
 
 
-def with_ends(steps: Iterable[Step], until_ms: int) -> list[Step]:
-    """``steps`` of one key, the oldest first, and one for each window that ended before more was granted."""
+def with_ends(steps: Iterable[Step], until_ms: int, running_before: Iterable[Step] = ()) -> list[Step]:
+    """``steps`` of one key, the oldest first, and one for each window that ended before more was granted.
+
+    ``running_before``: the last grants of windows that run when ``steps`` begin, one a region.
+    """
     told: list[Step] = []
-    running: dict[str, Step] = {}
+    running = {one.region: one for one in running_before}
 
     def end(by_ms: int) -> None:
         for region, one in sorted(running.items(), key=lambda of: of[1].session):

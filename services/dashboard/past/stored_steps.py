@@ -19,6 +19,12 @@ STEPS_TOLD_MOST = 5_000
 KEYS_TOLD_MOST = 200
 
 _COLUMNS = "k.name, r.name, s.at_ms, s.units, s.kind, s.log_offset, s.epoch, s.n, s.session"
+_OF_SESSIONS = "coalesce((select id from names where name = ''), -1)"
+_HOLDS_NO_MORE = (
+    "(id not in (select max(id) from steps where id <= :cut group by key_id, region_id)"
+    f" or (units is null and key_id != {_OF_SESSIONS}) or (kind = :window and session <= :now_ms))"
+)
+"""As of the step ``cut``.  Neither do those before it of the same key and region: none comes to hold again."""
 _FROM = "from steps s join names k on k.id = s.key_id join names r on r.id = s.region_id"
 
 
@@ -28,6 +34,9 @@ class Held:
 
     ``session``: alive, over (it used at most its base), gone (destroyed) or unknown.  ``kind`` and the rest: the
     step that said so; None, 0: no step of this key is kept, so it was at its base.
+
+    ``window``: ``units`` has what was granted of one beyond the static part, ``is_base`` once that window has ended
+    (at ``since_ms``); it counts whether a session lives or not.
 
     ``given_back``: what the records say beyond ``units``; as another was granted it later, this one must have
     released it without a record.
@@ -75,7 +84,9 @@ class StoredSteps:
         )
 
     def sweep(self, base: sqlite3.Connection, now_ms: int) -> None:
-        """The oldest go, but for the last that each key and region had: it is what holds since then."""
+        """The oldest go, but for the last that each key and region had: it is what holds since then, unless it is
+        of a window that is over.  Beyond the bound goes what holds no more, then what does, sessions last.
+        """
         cut = base.execute(
             "select coalesce(max(id), 0) from steps where at_ms < ?", (now_ms - KEPT_MS,)
         ).fetchone()[0]
@@ -85,15 +96,15 @@ class StoredSteps:
             cut = max(cut, first + (last - first) // 10, last - self._steps_most * 9 // 10)
         if cut == 0:
             return
-        newest = "select max(id) from steps where id <= ? group by key_id, region_id"
-        base.execute(
-            f"delete from steps where id <= ? and (id not in ({newest}) or (units is null and key_id !="
-            " coalesce((select id from names where name = ''), -1)))",
-            (cut, cut),
-        )
+        over_ones = {"window": WINDOW, "now_ms": now_ms, "cut": cut}
+        base.execute(f"delete from steps where id <= :cut and {_HOLDS_NO_MORE}", over_ones)
         over = base.execute("select count(*) from steps").fetchone()[0] - self._steps_most
         if over > 0:
-            base.execute("delete from steps where id in (select id from steps order by id limit ?)", (over,))
+            base.execute(
+                "delete from steps where id in (select id from steps"
+                f" order by not {_HOLDS_NO_MORE}, key_id = {_OF_SESSIONS}, id limit :over)",
+                {**over_ones, "cut": last, "over": over},
+            )
 
     # ---- telling
 
@@ -115,6 +126,10 @@ class StoredSteps:
         sessions = {one.region: one for one in self._last([SESSIONS], at_ms)}
         said = {one.region: one for one in self._last([key], at_ms)}
         return held(said, sessions, bases, at_ms)
+
+    def windows_at(self, key: str, at_ms: int) -> list[Step]:
+        """What was granted of the windows of ``key`` that run then, the last of each region."""
+        return [one for one in self._last([key], at_ms) if one.kind == WINDOW and one.session > at_ms]
 
     def leader_at(self, at_ms: int) -> Step | None:
         return next((one for one in self._last([SESSIONS], at_ms) if one.kind == LEADER), None)

@@ -2,9 +2,6 @@
 
 import { known } from './format.js';
 
-const LEAST_S = 10;
-const MOST_S = 300;
-
 // Global rules as {rule, near, key, allowed, denied}, the nearest to their limit first, then the busiest. `near`: what
 // its busiest key asks for, on average, by what the limit lets through for ever; above 1 some of it is denied.
 export function quotasByNearness(rules, points) {

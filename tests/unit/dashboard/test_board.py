@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,6 +16,7 @@ from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Welcome
 from global_sync.rulebook import Rulebook, encode_state
 from global_sync.transport.base import LOG, RULES, USAGE, Message
 from global_sync.transport.memory import MemoryHub
+from regional_limiter.model.rule import Rule
 from services.dashboard.board import Board
 from services.dashboard.told import KEYS_A_RULE
 from services.health import RegionProbe
@@ -186,6 +189,34 @@ def test_many_keys_show_the_busiest_ones_and_equal_ones_do_not_take_turns() -> N
     assert len(order[-1]) == KEYS_A_RULE
     assert order[-1][0] == key("k00")
     assert order[-1] == order[-2]
+
+
+def test_of_which_kind_a_rule_is_is_known_without_going_through_all_rules() -> None:
+    """Pages ask it for each of thousands of steps."""
+
+    class Counted(tuple[Rule, ...]):
+        gone_through = 0
+
+        def __iter__(self) -> Iterator[Rule]:
+            Counted.gone_through += 1
+            return super().__iter__()
+
+    world = World()
+    rules = [
+        {"id": f"g{n}", "match": {}, "capacity": 100, "refill": "90/min", "scope": "global"} for n in range(50)
+    ]
+    window = {"algorithm": "fixed_window", "limit": 5000, "window": "60s"}
+    escrow = {"id": "e", "match": {}, **window, "scope": "global", "distribution": "adaptive"}
+    split = {"id": "s", "match": {}, "capacity": 100, "refill": "90/min", "split": 4}
+    world.rules({**DOCUMENT, "rules": [*rules, split, escrow]})
+    known = world.board.book.sets()["d"]
+    object.__setattr__(known, "rule_set", replace(known.rule_set, rules=Counted(known.rule_set.rules)))
+    board = world.board
+    assert [board.in_windows("d", name) for name in ("g7", "e", "none")] == [False, True, False]
+    assert [board.bases_of("d", name)["us-east"] for name in ("g7", "e")] == [5000, 2500]
+    assert (board.bases_of("none", "e"), board.in_windows("none", "e")) == ({}, False)
+    assert [board.is_split(f"rl:{{0}}:d/{name}:x") for name in ("s", "g7", "none")] == [True, False, False]
+    assert Counted.gone_through == 0
 
 
 def test_before_anything_is_known_a_new_tab_gets_a_whole_frame() -> None:

@@ -10,7 +10,14 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from services.dashboard.proxy import BODY_BYTES_MOST, ControlProxy, could_ask_directly, is_known
+from services.dashboard.proxy import (
+    BODY_BYTES_MOST,
+    FORWARDED_MOST,
+    ControlProxy,
+    could_ask_directly,
+    forwarded,
+    is_known,
+)
 from services.settings import DashboardSettings
 from tests.unit.control_api.conftest import hub_settings
 
@@ -118,6 +125,29 @@ async def test_the_viewers_address_is_told_after_what_a_proxy_told() -> None:
         await client.get("/control/rules", headers=headers)
         await client.get("/control/rules", headers={**headers, "X-Forwarded-For": "192.0.2.7"})
     assert [one.headers["x-forwarded-for"] for one in seen] == ["127.0.0.1", "192.0.2.7, 127.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("came_from", "told"),
+    [
+        (["192.0.2.7 ,192.0.2.8", "127.0.0.1"], "192.0.2.7, 192.0.2.8, 127.0.0.1"),
+        (["192.0.2.7, \xfc, ,10.0.0.1\x7f", "", "127.0.0.1"], "192.0.2.7, 127.0.0.1"),
+        ([", ".join(["110.0.0.1"] * 500), "127.0.0.1"], ", ".join(["110.0.0.1"] * 180 + ["127.0.0.1"])),
+        (["1" * FORWARDED_MOST, "127.0.0.1"], "127.0.0.1"),
+    ],
+)
+def test_of_a_list_of_addresses_the_last_are_passed_on_each_of_them_whole(came_from: list[str], told: str) -> None:
+    assert forwarded(came_from) == told
+    assert len(told) <= FORWARDED_MOST
+
+
+async def test_a_forwarded_address_in_other_letters_is_no_fault_of_ours() -> None:
+    seen: list[httpx.Request] = []
+    async with proxy(told(seen)) as client:
+        headers = {**OURS, "Apportion-Control-Token": "apt_mine"}
+        sent = {name.encode(): value.encode() for name, value in headers.items()}
+        answer = await client.get("/control/rules", headers={**sent, b"X-Forwarded-For": b"d\xfc, 192.0.2.7"})
+    assert (answer.status_code, seen[0].headers["x-forwarded-for"]) == (200, "192.0.2.7, 127.0.0.1")
 
 
 async def test_another_site_cannot_make_a_browser_ask() -> None:

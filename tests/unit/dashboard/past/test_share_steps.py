@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,8 +23,11 @@ from global_sync.protocol.messages import (
     WindowGrant,
 )
 from regional_limiter.model.enforcement import BASE
+from services.dashboard.past import routes
+from services.dashboard.past import share_steps as steps_module
 from services.dashboard.past import stored_steps as module
 from services.dashboard.past.file import PastFile
+from services.dashboard.past.routes import Past
 from services.dashboard.past.share_steps import SESSIONS, WINDOW, WINDOW_OVER, ShareSteps, Step, with_ends
 from services.dashboard.past.stored_steps import StoredSteps, held
 from tests.unit.dashboard.past.usage import KEY, OTHER, START_MS
@@ -132,6 +137,64 @@ def test_the_end_of_a_window_is_told_among_its_steps_unless_more_was_granted_of_
         (120_000, WINDOW_OVER, None),
         (200_000, WINDOW, 300),
     ]
+
+
+def test_a_window_granted_before_the_steps_begin_ends_among_them(log: Log) -> None:
+    log.begin()
+    grant(log, 3, "eu", 1, 1_000)
+    grant(log, 4, "us", 1, 200)
+    grant(log, 40, "us", 1, 500)
+    begin, until = START_MS + 30_000, START_MS + 120_000
+    steps = log.stored.steps([KEY], begin, until, 100)
+    told = with_ends(steps, until, log.stored.windows_at(KEY, begin))
+    assert [(one.region, one.at_ms - START_MS, one.kind, one.units) for one in told] == [
+        ("us", 40_000, WINDOW, 500),
+        ("eu", 60_000, WINDOW_OVER, None),
+        ("us", 60_000, WINDOW_OVER, None),
+    ]
+    assert log.stored.windows_at(KEY, START_MS + 60_000) == [], "what is over by then was told before"
+    assert log.stored.windows_at(OTHER, begin) == []
+
+
+async def test_what_a_page_is_told_at_the_beginning_is_told_to_end(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "wall_ms", lambda: START_MS + 300_000)
+    log.begin()
+    grant(log, 3, "eu", 1, 1_000)
+    recorder: Any = SimpleNamespace(stored_steps=log.stored)
+    past = Past(recorder, lambda domain, rule: STATIC, lambda domain, rule: True, lambda: ["eu", "us"], dict)
+    told = await past.steps(KEY, (START_MS + 30_000, START_MS + 120_000))
+    assert {region: share["units"] for region, share in told["begin"].items()} == {"eu": 3_500, "us": 2_500}
+    assert [(one["region"], one["at_ms"] - START_MS, one["kind"], one["units"]) for one in told["steps"]] == [
+        ("eu", 60_000, WINDOW_OVER, 2_500)
+    ]
+
+
+def test_while_as_many_windows_run_as_are_known_not_each_grant_goes_through_them(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps_module, "WINDOWS_MOST", 10)
+    log.begin()
+
+    def grant_each(second: float, names: range, window: int) -> list[Step]:
+        told = []
+        for name in names:
+            log.n += 1
+            record = WindowGrant(1, log.n, f"{KEY}{name}", "eu", window, START_MS + window * 60_000, 100)
+            told += log.tell(second, record)
+        return told
+
+    grant_each(1, range(10), 1)
+    known = log.steps._windows
+    grant_each(2, range(10, 12), 1)
+    at_first = log.steps._windows
+    assert at_first is not known
+    assert len(grant_each(2.5, range(12, 30), 1)) == 18, "they are steps"
+    assert log.steps._windows is at_first
+    assert log.steps.keys_moved(START_MS + 2_500) == 10
+    grant_each(61, range(30, 35), 2)
+    assert log.steps.keys_moved(START_MS + 61_000) == 5, "when some are over there is room again"
 
 
 def test_a_snapshot_tells_of_windows_that_were_missed_and_not_of_those_that_are_over(log: Log) -> None:
@@ -320,6 +383,55 @@ def test_steps_are_bounded_and_what_holds_is_never_lost(monkeypatch: pytest.Monk
     assert log.file.ask("select count(*) from steps")[0][0] <= 6
     assert log.units(10**6, OTHER)["us"] == 123
     assert log.units(10**6)["eu"] == 101
+
+
+def window_steps(first: int, count: int, end_s: float) -> list[Step]:
+    end_ms = START_MS + int(end_s * 1000)
+    return [
+        Step(f"{KEY}{n}", "eu", START_MS + 2_000, 300, WINDOW, n, 1, n, end_ms) for n in range(first, first + count)
+    ]
+
+
+def test_windows_that_are_over_push_nothing_out_that_holds() -> None:
+    log = Log(PastFile(None))
+    log.stored = StoredSteps(log.file, steps_most=1_000)
+    log.begin()
+    log.lease(1, "us", 123, OTHER)
+    log.write(window_steps(0, 3_000, end_s=60))
+    log.write(window_steps(3_000, 200, end_s=600))
+    with log.file.writing() as base:
+        log.stored.sweep(base, START_MS + 61_000)
+    assert log.file.ask("select count(*) from steps")[0][0] <= 1_000
+    assert log.stored.known() == {("us", OTHER): 123}
+    assert log.units(61, OTHER) == {"eu": 5_000, "us": 123}
+    assert [one.session for one in log.stored.at(OTHER, START_MS + 61_000, BASES).values()] == ["alive", "alive"]
+    assert len(log.stored.moved_at(START_MS + 61_000, 300)) == 201
+
+
+def test_windows_that_are_over_go_with_the_time_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(PastFile(None))
+    log.begin()
+    log.lease(1, "us", 123, OTHER)
+    log.write(window_steps(0, 50, end_s=60))
+    log.write(window_steps(50, 5, end_s=600))
+    monkeypatch.setattr(module, "KEPT_MS", 10_000)
+    with log.file.writing() as base:
+        log.stored.sweep(base, START_MS + 61_000)
+    kinds = dict(log.file.ask("select kind, count(*) from steps group by kind"))
+    assert kinds == {"welcome": 2, "leader": 1, "grow": 1, WINDOW: 5}
+
+
+def test_beyond_the_bound_what_holds_goes_last_and_sessions_after_it() -> None:
+    log = Log(PastFile(None))
+    log.stored = StoredSteps(log.file, steps_most=100)
+    log.begin()
+    log.lease(1, "us", 123, OTHER)
+    log.write(window_steps(0, 150, end_s=600))
+    with log.file.writing() as base:
+        log.stored.sweep(base, START_MS + 61_000)
+    assert log.file.ask("select count(*) from steps")[0][0] <= 100
+    assert log.stored.leader_at(START_MS + 61_000) is not None
+    assert [one.session for one in log.stored.at(OTHER, START_MS + 61_000, BASES).values()] == ["alive", "alive"]
 
 
 regions, keys = st.sampled_from(["eu", "us"]), st.sampled_from([KEY, OTHER])
