@@ -2,7 +2,8 @@
 
 Tests that start services wait for most of their time.  So whole systems run beside single services, and beside both
 what only computes.  Each lane has what the one before it leaves of the machine (``nice``): whole systems, which are
-held to rates and times, hardly notice the others.  The exit code is 0 when all lanes passed.
+held to rates and times, hardly notice the others.  What is broken at random comes last, and alone: it is judged by
+how soon all is whole again.  The exit code is 0 when all lanes passed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import IO
 
 TESTS = Path(__file__).resolve().parent
 SYSTEMS = ("e2e", "gateways", "integration")
+ALONE = ("chaos",)
 COMPUTING = ("architecture", "golden", "regressions", "simulation", "unit")
 """The rest start single services, and keep real time: they are the lane between these two."""
 TIMEOUT_S = 600
@@ -45,10 +47,13 @@ class Lane:
         )
 
 
+LAST = Lane("broken at random", list(ALONE), 0)
+
+
 def lanes() -> list[Lane]:
-    """Every folder with tests is in one of them."""
+    """Those that run at once.  Every folder with tests is in one of them, or in the last."""
     folders = sorted(path.name for path in TESTS.iterdir() if any(path.glob("**/test_*.py")))
-    between = [name for name in folders if name not in (*SYSTEMS, *COMPUTING)]
+    between = [name for name in folders if name not in (*SYSTEMS, *COMPUTING, *ALONE)]
     return [
         Lane("whole systems", list(SYSTEMS), 0),
         Lane("single services", between, 5, (f"--timeout={TIMEOUT_S}",)),
@@ -72,6 +77,10 @@ def main() -> int:
                 out.seek(0)
                 sys.stdout.buffer.write(out.read())
             print(f"{lane.name}: over after {_minutes(began)}", flush=True)
+        print(f"{LAST.name}: {' '.join(LAST.folders)}", flush=True)
+        LAST.start(None)
+        stack.callback(_end, LAST)
+        failed = LAST.process.wait() or failed
     print(f"all tests: {_minutes(began)}, {'FAILED' if failed else 'passed'}")
     return failed
 
