@@ -12,10 +12,13 @@ import httpx
 import msgspec
 import pytest
 from httpx._utils import URLPattern
+from hypothesis import given
+from hypothesis import strategies as st
 
 from regional_limiter.limiter import Limiter
 from regional_limiter.model.decision import Answer, Check, Reason
 from regional_limiter.model.errors import OtherRequest
+from regional_limiter.model.keys import bucket_key, is_bucket_key
 from regional_limiter.model.rule import Algorithm, CalendarUnit, CalendarWindow, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.rules import parse_document
@@ -206,6 +209,14 @@ def question(act: Act = "check", region: str = "us", **changes: Any) -> Question
     return Question(region, act, [msgspec.structs.replace(BUCKET, **changes)])
 
 
+@given(st.dictionaries(st.sampled_from(["client_key", "resource"]), st.text()), st.booleans())
+def test_every_key_that_a_rule_makes_may_be_asked_for(attributes: dict[str, str], hashes: bool) -> None:
+    for key in ([], ["client_key"], ["client_key", "resource"]):
+        rule = limit(key=key, home={"by": "us"}, hash_key=hashes)
+        rules = parse_document({"regions": ["us"], "domain": "a.b-c_d", "rules": [rule]}).rules
+        assert is_bucket_key(bucket_key(rules[0], attributes, SECRET))
+
+
 async def status(regions: Regions, body: bytes) -> int:
     token = {"authorization": f"Bearer {token_of(SECRET)}"}
     return (await regions.client.post(f"http://us{HOME_PATH}", content=body, headers=token)).status_code
@@ -294,3 +305,32 @@ async def test_a_region_that_is_not_the_home_does_not_decide_in_its_place(region
     assert (answer.allowed, answer.degraded) == (False, True)
     assert regions.limiters["ap"].status().degraded == {"home_is_other_region": 1}
     assert await status(regions, msgspec.msgpack.encode(question(region="eu"))) == 421
+
+
+@pytest.mark.parametrize(
+    ("kind", "lease_id"),
+    [
+        ({"algorithm": "concurrency", "limit": 2, "lease": "1h"}, "holder"),
+        ({"algorithm": "sliding_window_log", "limit": 2, "window": "1d"}, None),
+        ({"algorithm": "sliding_window_counter", "limit": 2, "window": "1d"}, None),
+        ({"algorithm": "token_bucket", "capacity": 2, "refill": "1/day"}, None),
+        ({"algorithm": "leaky_bucket", "capacity": 2, "leak": "1/day"}, None),
+        ({"algorithm": "gcra", "capacity": 2, "refill": "1/day"}, None),
+        ({"algorithm": "fixed_window", "limit": 2, "window": {"calendar": "year", "zone": "Asia/Kolkata"}}, None),
+    ],
+)
+async def test_a_bucket_of_any_kind_is_charged_looked_at_and_reset_from_elsewhere(
+    regions: Regions, kind: dict[str, Any], lease_id: str | None
+) -> None:
+    rule = {"id": "a", "scope": "global", "key": ["client_key", "resource"], **kind, **AT_US}
+    watched = {**rule, "id": "watched", "mode": "shadow"}
+    regions.use(rule, *([] if lease_id else [watched]))  # nobody could release a slot of a shadow
+    client = "a client, with ! # % and ü of its own" * 4
+    assert (await regions.check("eu", client, cost=2, lease_id=lease_id)).allowed
+    assert (await regions.check("ap", client, cost=0)).remaining == 0
+    await regions.limiters["eu"].reset(of(client))
+    assert (await regions.check("us", client, cost=0)).remaining == 2
+    assert (await regions.check("ap", client, request_id="r" * 128)).allowed
+    await drained(regions.limiters["eu"])
+    for limiter in regions.limiters.values():
+        assert not limiter.status().degraded
