@@ -84,7 +84,8 @@ def check_homes(
 ) -> None:
     """Every region that has keys is one of the set, and others know where to ask it."""
     items = source if isinstance(source, list) else []
-    places = {item.get("id"): place for place, item in enumerate(items) if isinstance(item, dict)}
+    ids = [item.get("id") if isinstance(item, dict) else None for item in items]
+    places = {rule_id: place for place, rule_id in enumerate(ids) if isinstance(rule_id, str)}
     for rule in rules:
         homes = rule.homes
         if homes is None or not regions:

@@ -16,7 +16,7 @@ from .world import run
 
 SEEDS = 2000
 BATCH = 250
-SYSTEM_SEEDS = 12
+SYSTEM_SEEDS = 8
 EVENTS = 1000
 
 HEALING = 20

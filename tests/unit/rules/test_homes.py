@@ -70,6 +70,7 @@ def test_values_are_in_the_normal_forms_in_which_the_rule_sees_its_key() -> None
         (document({"by": "eu"}, addresses={}), "addresses.eu", "missing"),
         ({"regions": REGIONS, "rules": [{**RULE, "limit": 9, "home": {"by": "us"}}]}, "rules[0].home", "home"),
         ({"regions": REGIONS, "rules": [{**RULE, "limit": 2}]}, "rules[0].limit", "distribution: home"),
+        ({"regions": REGIONS, "rules": [{**RULE, "id": ["a"]}]}, "rules[0].id", "must be"),
     ],
 )
 def test_what_is_wrong_is_named(wrong: dict[str, Any], place: str, words: str) -> None:
