@@ -114,9 +114,10 @@ def _put(control: Control, change: Change, reason: str) -> int | None:
 def waiting_for(document: Mapping[str, Any], version: int) -> list[str]:
     """What a change waits for, in words; nothing: it is in force everywhere."""
     told = [
-        f"{name} still has its old base in {domain} ({base / 100:.1f} %)" + _why(region)
+        f"{name} still has its old {part} in {domain} ({units / 100:.1f} %)" + _why(region)
         for name, region in document["regions"].items()
-        for domain, base in region["old_bases"].items()
+        for part, late in (("base", region["old_bases"]), ("floor", region.get("old_floors", {})))
+        for domain, units in late.items()
     ]
     if document["config_version"] < version:
         return [*told, "the leader has not begun yet"]

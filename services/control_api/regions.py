@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import JSONResponse
@@ -54,6 +54,7 @@ _REGION = {
     "weights": Named({"default": 2}),
     "bases": Named({"default": 6667}),
     "old_bases": Named({"default": 5000}),
+    "old_floors": Named({"default": 500}),
 }
 _REGIONS = {
     "now_ms": 1_790_000_000_000,
@@ -81,6 +82,13 @@ class Seen:
     leader: Mapping[str, Any] | None
 
 
+class Late(NamedTuple):
+    """By domain and region, what the leader still reckons with above the newest bases, and floors named."""
+
+    bases: Mapping[str, Mapping[str, int]]
+    floors: Mapping[str, Mapping[str, int]]
+
+
 def regions_router(hub: Hub) -> APIRouter:
     router = APIRouter(tags=["regions"])
     _add_reading(router, hub)
@@ -94,7 +102,8 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
         "/v1/regions",
         summary="Every region: its link, weights and bases, and how far a change of bases is",
         description="Bases are out of 10,000. `done_version` reaches `config_version` when a change is in force; "
-        "`old_bases`: what the leader still reckons a region with, above its new base.",
+        "`old_bases`: what the leader still reckons a region with, above its new base; `old_floors`: the same of "
+        "floors that sets name.",
         responses=answers({200: answer("The regions", _REGIONS)}, *READING),
     )
     async def regions(request: Request) -> Response:
@@ -181,7 +190,8 @@ def regions_document(
 ) -> dict[str, Any]:
     """``domains``: those to tell of; None: all.  Pure."""
     sets = {domain: known for domain, known in seen.sets.items() if domains is None or domain in domains}
-    waiting: Mapping[str, Mapping[str, int]] = (seen.leader or {}).get("waiting_for_bases") or {}
+    leader = seen.leader or {}
+    late = Late(leader.get("waiting_for_bases") or {}, leader.get("waiting_for_floors") or {})
     health = {one.name: one for one in seen.health}
     names = {*health, *seen.bases.gone, *(name for known in sets.values() for name in known.rule_set.regions)}
     return {
@@ -195,7 +205,7 @@ def regions_document(
             domain: {"version": known.version, "weights": dict(known.rule_set.regions)}
             for domain, known in sets.items()
         },
-        "regions": {name: _region(name, health.get(name), sets, waiting, seen.bases) for name in sorted(names)},
+        "regions": {name: _region(name, health.get(name), sets, late, seen.bases) for name in sorted(names)},
     }
 
 
@@ -203,7 +213,7 @@ def _region(
     name: str,
     health: RegionHealth | None,
     sets: Mapping[str, LoadedSet],
-    waiting: Mapping[str, Mapping[str, int]],
+    late: Late,
     bases: BasesSeen,
 ) -> dict[str, Any]:
     return {
@@ -214,5 +224,10 @@ def _region(
         "gone": name in bases.gone,
         "weights": {d: known.rule_set.regions[name] for d, known in sets.items() if name in known.rule_set.regions},
         "bases": {d: known.rule_set.bases[name] for d, known in sets.items() if name in known.rule_set.bases},
-        "old_bases": {d: by_region[name] for d, by_region in waiting.items() if d in sets and name in by_region},
+        "old_bases": _parts_of(name, late.bases, sets),
+        "old_floors": _parts_of(name, late.floors, sets),
     }
+
+
+def _parts_of(region: str, late: Mapping[str, Mapping[str, int]], sets: Container[str]) -> dict[str, int]:
+    return {d: by_region[region] for d, by_region in late.items() if d in sets and region in by_region}

@@ -9,7 +9,7 @@ from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Record, Welco
 from global_sync.transport.base import LOG, Message
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import ProtocolTimes
-from services.health import RegionHealth
+from services.health import RegionHealth, RegionProbe
 from services.picture import Picture, usage_document
 
 KEY = "rl:{0}:default/r:k"
@@ -40,6 +40,16 @@ def shown(*records: Record, points: dict[str, list[dict[str, int]]] | None = Non
         for name in BASES
     ]
     return picture.shares(KEY, BASES, regions, adaptive=True, now_ms=1000)
+
+
+def test_what_the_leader_waits_for_is_said() -> None:
+    leader = {"leading": True, "waiting_for_bases": {"a": {"us": 5000}}, "waiting_for_floors": {"b": {"eu": 500}}}
+    told = Picture(BASES, ProtocolTimes()).sentences([], 0, 0, 0, {"us": RegionProbe((), None, leader, 0)})
+    texts = [one.template for one in told if one.template.startswith("The new")]
+    assert texts == [
+        "The new bases of domain a wait until us (50.0 %) has left its old base.",
+        "The new floors of domain b wait until eu (5.0 %) has left its old floor.",
+    ]
 
 
 def test_without_records_all_are_at_their_bases() -> None:

@@ -10,7 +10,12 @@ from global_sync import codec
 from global_sync.protocol.messages import Config, Done, Gone, Mark
 from global_sync.transport.base import LOG
 from global_sync.transport.memory import MemoryHub
+from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.rules import parse_document
+from services.accepted_rules import LoadedSet
 from services.bases_seen import BasesSeen
+from services.cli.region_changes import waiting_for
+from services.control_api.regions import Seen, regions_document
 from tests.unit.control_api.conftest import Serving
 from tests.unit.control_api.fake_leader import FakeLeader
 from tests.unit.control_api.test_rules_api import SET, YAML, problem
@@ -103,6 +108,25 @@ async def test_who_may_read_a_domain_sees_no_other_one(serving: Serving, leader:
         document = (await client.get("/v1/regions", headers=stranger)).json()
         assert document["domains"] == {}
         assert not any(region["weights"] for region in document["regions"].values())
+
+
+def test_the_base_and_the_floor_that_a_region_still_has_and_what_that_holds_up() -> None:
+    written = {"domain": "shop", "regions": ["eu", "us"], "rules": []}
+    sets = {"shop": LoadedSet("shop", 3, written, parse_document(written), {})}
+    bases = BasesSeen()
+    for record in (Mark(1, "m", 0), Config(1, 3, {"shop": {"eu": 5000, "us": 5000}})):
+        bases.take(record)
+    said = {
+        "waiting_for_bases": {"shop": {"eu": 6000}, "books": {"eu": 1}},
+        "waiting_for_floors": {"shop": {"us": 500}},
+    }
+    document = regions_document(Seen(sets, [], bases, said), ProtocolTimes(), 0)
+    late = {name: (one["old_bases"], one["old_floors"]) for name, one in document["regions"].items()}
+    assert late == {"eu": ({"shop": 6000}, {}), "us": ({}, {"shop": 500})}
+    assert [words.partition(",")[0] for words in waiting_for(document, 3)] == [
+        "eu still has its old base in shop (60.0 %)",
+        "us still has its old floor in shop (5.0 %)",
+    ]
 
 
 def test_what_an_older_leader_says_late_counts_nothing() -> None:
