@@ -17,6 +17,10 @@ from apportion._types import Answer, Check, InvalidRequest, NoAnswer
 
 IN_FLIGHT_MOST: Final = 2
 CHECKS_MOST: Final = 500
+BYTES_MOST: Final = 1_000_000
+"""Of a batch; a node takes 1 MiB.  A check that is larger by itself goes alone, and is refused alone."""
+_BYTES_BESIDE: Final = 300
+"""Of a check: names of fields, the domain and the ids."""
 """Of one request; a node takes 1,000."""
 WAITING_MOST: Final = 10_000
 
@@ -29,7 +33,7 @@ class AsyncBatcher:
 
     def __init__(self, send: Callable[[Sequence[Check]], Awaitable[list[Said]]]) -> None:
         self._send = send
-        self._waiting: deque[tuple[Check, asyncio.Future[Said]]] = deque()
+        self._waiting: deque[tuple[Check, int, asyncio.Future[Said]]] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._is_called = False
 
@@ -39,7 +43,7 @@ class AsyncBatcher:
             raise NoAnswer("too many checks are waiting here")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Said] = loop.create_future()
-        self._waiting.append((check, future))
+        self._waiting.append((check, _bytes_at_most(check), future))
         if not self._is_called:
             # At the end of this turn of the loop: everybody who asks in it goes out together.
             self._is_called = True
@@ -56,10 +60,15 @@ class AsyncBatcher:
     def _taken(self) -> list[tuple[Check, asyncio.Future[Said]]]:
         """The next batch, without those whose caller went away meanwhile: nobody is charged for them."""
         batch: list[tuple[Check, asyncio.Future[Said]]] = []
+        room = BYTES_MOST
         while self._waiting and len(batch) < CHECKS_MOST:
-            check, future = self._waiting.popleft()
+            check, size, future = self._waiting[0]
             if not future.done():
+                room -= size
+                if batch and room < 0:
+                    break
                 batch.append((check, future))
+            self._waiting.popleft()
         return batch
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -84,6 +93,14 @@ class AsyncBatcher:
                 future.set_result(one)
 
 
+def _bytes_at_most(check: Check) -> int:
+    """What it takes of a body: no character of JSON has more than six bytes."""
+    characters = len(str(check.client_key)) + len(str(check.resource)) + len(str(check.cost))
+    for name, value in (check.attributes or {}).items():
+        characters += len(str(name)) + len(str(value)) + 1
+    return _BYTES_BESIDE + 6 * characters
+
+
 class _Entry:
     """A thread's check.  ``told``: there is something to send, or what became of it is known.
 
@@ -91,10 +108,11 @@ class _Entry:
     ``to_send``: the batch, itself first, that its thread has to send.
     """
 
-    __slots__ = ("check", "error", "is_gone", "is_waiting", "said", "to_send", "told")
+    __slots__ = ("bytes_at_most", "check", "error", "is_gone", "is_waiting", "said", "to_send", "told")
 
     def __init__(self, check: Check) -> None:
         self.check = check
+        self.bytes_at_most = _bytes_at_most(check)
         self.told = threading.Event()
         self.is_waiting = False
         self.is_gone = False
@@ -145,7 +163,13 @@ class Batcher:
 
     def _hand_on(self) -> None:
         """With the lock held: a place goes to the first that waits, or is free."""
-        batch = [self._waiting.popleft() for _ in range(min(CHECKS_MOST, len(self._waiting)))]
+        batch: list[_Entry] = []
+        room = BYTES_MOST
+        while self._waiting and len(batch) < CHECKS_MOST:
+            room -= self._waiting[0].bytes_at_most
+            if batch and room < 0:
+                break
+            batch.append(self._waiting.popleft())
         if not batch:
             self._in_flight -= 1
             return

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 import httpx
@@ -174,6 +176,19 @@ def test_one_that_is_given_a_place_as_its_time_ends_sends_and_is_answered(asking
     assert key_of(third) == "third"
 
 
+def test_checks_that_are_too_much_for_one_body_go_out_one_after_the_other(asking: Asking) -> None:
+    large = [letter * 100_000 for letter in "ab"]
+    futures = [asking.ask(key) for key in large]
+    asking.wait_waiting(2)
+    for place in range(2):
+        asking.send.end(place)
+        asking.send.wait_begun()
+    assert sorted(asking.send.sent[2:]) == [[key] for key in large]
+    for place in (2, 3):
+        asking.send.end(place)
+    assert [key_of(future) for future in futures] == large
+
+
 def test_one_whose_check_is_under_way_waits_for_its_answer(asking: Asking) -> None:
     leader = asking.ask("leader")
     asking.wait_waiting(1)
@@ -270,6 +285,23 @@ def test_under_many_threads_every_place_is_free_in_the_end(timeout_s: float) -> 
     assert wrong == []
     assert batcher._in_flight == 0
     assert not batcher._waiting
+
+
+async def test_no_body_is_larger_than_a_node_takes_unless_one_check_is() -> None:
+    sent: list[list[Check]] = []
+
+    async def send(checks: Sequence[Check]) -> list[Said]:
+        sent.append(list(checks))
+        return echo(checks)
+
+    batcher = AsyncBatcher(send)
+    keys = [f"{number}".rjust(1000, "\x00") for number in range(600)]
+    keys.insert(300, "x" * 2_000_000)
+    said = await asyncio.gather(*(batcher.ask(Check(key, "r", attributes={"a": "b"})) for key in keys))
+    assert [one.reason for one in said if isinstance(one, Answer)] == keys
+    assert [check.client_key for batch in sent for check in batch] == keys
+    assert all(len(batch) == 1 or len(json.dumps([asdict(one) for one in batch])) <= 2**20 for batch in sent)
+    assert len(sent) < 10
 
 
 async def test_a_check_whose_caller_went_away_before_it_was_sent_is_not_sent() -> None:

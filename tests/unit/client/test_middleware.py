@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import urllib.parse
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Annotated, Any
 
 import anyio.from_thread
@@ -13,7 +15,7 @@ import django
 import flask
 import httpx
 import pytest
-from apportion import AsyncClient, Check, Client, InvalidRequest
+from apportion import Answer, AsyncClient, Check, Client, InvalidRequest
 from apportion.asgi import LimitMiddleware
 from apportion.fastapi import install, limit
 from apportion.web import refusal
@@ -154,6 +156,15 @@ async def test_asgi_what_a_stranger_sends_is_no_fault_of_the_application(batchin
         passed = [(await caller.get("/?rows=1")).status_code for _ in range(3)]
     assert all(names_the_cost(said.status_code, said.headers, said.content) for said in refused)
     assert passed == [200, 200, 429]
+
+
+async def test_a_check_that_cannot_be_sent_spoils_no_other_of_its_batch() -> None:
+    checks = [Check("k", "GET /x", attributes={f"a{n}": "x" * 1000 for n in range(3000)}), Check("k", "GET /x", 1)]
+    checks += [replace(checks[1], cost=cost) for cost in (float("nan"), float("inf"))]  # type: ignore[arg-type]
+    async with asking(batching=True) as limiter:
+        said = await asyncio.gather(*map(limiter.ask, checks), return_exceptions=True)
+    assert [isinstance(one, Answer) for one in said] == [False, True, False, False]
+    assert all(isinstance(one, InvalidRequest) for one in (said[0], *said[2:]))
 
 
 @pytest.mark.parametrize("batching", [False, True])
