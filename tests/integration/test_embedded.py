@@ -74,7 +74,7 @@ async def offer(
 
 
 async def until_followed(system: Embedded, region: str) -> list[tuple[float, float]]:
-    """What is admitted until nearly the whole limit is, in one second: where the machine stalls, all begins anew."""
+    """What is admitted until nearly all of the limit is, in one second; where all stalls, all begins anew."""
     admitted = []
     for _ in range(20):
         began = time.monotonic()
