@@ -152,20 +152,14 @@ def delete(
     domain: str = _DomainOption,
     control: str | None = _ControlOption,
     reason: str = typer.Option("", "--reason", help="Why, for the history."),
+    dry_run: bool = DryRunOption,
     as_json: bool = _JsonOption,
 ) -> None:
     """Remove one rule."""
-    headers = {"Apportion-Reason": reason.encode("ascii", "replace").decode()} if reason else {}
-    try:
-        answer = open_control(control).call(
-            "DELETE", f"/rules/{rule_id}", params={"domain": domain}, headers=headers
-        )
-    except (Refused, NoAnswer) as error:
-        end_refused(rule_id, error)
-    if as_json:
-        print_json(answer.json())
-    else:
-        typer.echo(f"removed: {rule_id} of domain {domain}, version {answer.json()['version']}")
+    headers, params = reason_header(reason), {"domain": domain, "dry_run": dry_run}
+    body = called(rule_id, control, "DELETE", f"/rules/{rule_id}", params=params, headers=headers)
+    words = "" if dry_run else f"removed: {rule_id} of domain {domain}, version {body['version']}"
+    show_change(body, words, dry_run=dry_run, as_json=as_json)
 
 
 @app.command("delete-domain", epilog="Example: apportion rules delete-domain shop --dry-run")

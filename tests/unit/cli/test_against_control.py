@@ -95,6 +95,8 @@ def test_a_rule_can_be_removed_once(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(GOOD.replace("domain: shop", "domain: removal"))
     run("rules", "apply", str(file))
+    code, stdout, _ = run("rules", "delete", "orders", "--domain", "removal", "--dry-run")
+    assert (code, "- orders" in stdout) == (0, True), stdout
     assert run("rules", "delete", "orders", "--domain", "removal")[0] == 0
     code, _, stderr = run("rules", "delete", "orders", "--domain", "removal")
     assert code == 1
