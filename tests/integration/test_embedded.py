@@ -93,17 +93,37 @@ async def test_the_share_follows_the_load_and_the_bound_holds(tmp_path: Path) ->
     assert worst_excess([*first, *second], burst=20, rate=100, slack=0.001) <= 0
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_cut_off_regions_end_at_their_bases(tmp_path: Path) -> None:
+    for attempt in range(4):
+        stalled, rates = await cut_off(tmp_path / str(attempt))
+        if not stalled:
+            break
+    assert not stalled, "a point was born anew, since the machine stalled, each time"
+    assert rates == pytest.approx([100 / 3] * 3, rel=0.1)
+
+
+async def cut_off(directory: Path) -> tuple[bool, list[float]]:
+    """Whether a point was born anew (it rests at its floor until the hub is heard), and what each let pass."""
     consent_s = ProtocolTimes.scaled(SCALE).consent_us / 1e6
-    async with embedded(tmp_path) as system:
+    async with embedded(directory) as system:
         before = await offer(system, "us-east", 150, 2)
+        resets = resets_of(system)
         for name in REGIONS:
             system.hub.cut(name)
         seconds = consent_s + 5
         start = time.monotonic()
         runs = await asyncio.gather(*(offer(system, name, 60, seconds) for name in REGIONS))
-    rates = [rate_between(run, start + consent_s + 1.5, start + seconds) for run in runs]
-    assert rates == pytest.approx([100 / 3] * 3, rel=0.1)
+        stalled = resets_of(system) > resets
     admitted = [check for run in runs for check in run]
     assert worst_excess([*before, *admitted], burst=20, rate=100, slack=0.001) <= 0
+    return stalled, [rate_between(run, start + consent_s + 1.5, start + seconds) for run in runs]
+
+
+def resets_of(system: Embedded) -> int:
+    resets = 0
+    for region in system.regions.values():
+        points = region.agent.view()["points"]
+        assert isinstance(points, list)
+        resets += sum(point["resets"] for point in points)
+    return resets
