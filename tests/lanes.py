@@ -56,8 +56,8 @@ def lanes() -> list[Lane]:
     between = [name for name in folders if name not in (*SYSTEMS, *COMPUTING, *ALONE)]
     return [
         Lane("whole systems", list(SYSTEMS), 0),
-        Lane("single services", between, 10, (f"--timeout={TIMEOUT_S}",)),
-        Lane("what only computes", list(COMPUTING), 19, (f"--timeout={TIMEOUT_S}",)),
+        Lane("single services", between, 5, (f"--timeout={TIMEOUT_S}",)),
+        Lane("what only computes", list(COMPUTING), 15, (f"--timeout={TIMEOUT_S}",)),
     ]
 
 
