@@ -11,6 +11,7 @@ import pytest
 
 from regional_limiter.model.decision import Reason, ShareKind
 from regional_limiter.model.enforcement import BASE, Write
+from regional_limiter.model.errors import StoreUnavailable
 from regional_limiter.model.rule import Algorithm, Rate
 from regional_limiter.model.share import ProtocolTimes
 from regional_limiter.store.base import BucketCall, NodeBeat, ReturnedLease, RuleTotals, Sharing
@@ -36,8 +37,18 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     else:
         cluster = request.getfixturevalue("calm_cluster")
         built = RedisClusterStore(cluster.addresses[:1], TIMES, PATIENT)
+        await eventually("every server is connected", lambda: _answers(built), 20)
     yield built
     await built.close()
+
+
+async def _answers(store: Store) -> bool:
+    try:
+        for number in range(12):  # of all servers
+            await left(store, bucket(f"first-{number}"))
+    except StoreUnavailable:
+        return False
+    return True
 
 
 def bucket(key: str, capacity: int = 10, cost: int = 1, rate: Rate = SLOW, **more: object) -> BucketCall:
