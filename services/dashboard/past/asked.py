@@ -69,6 +69,11 @@ def span(from_ms: int | None, until_ms: int | None, now_ms: int, usual_ms: int =
     return begin, until
 
 
+def has_seconds(begin_ms: int, now_ms: int) -> bool:
+    """Whether all from then on is kept by the second."""
+    return begin_ms >= now_ms - SECONDS_KEPT_MS - GRACE_MS
+
+
 def wanted(
     domain: str | None, rule: str | None, key: str | None, time: tuple[int, int], step_ms: int | None, now_ms: int
 ) -> Wanted:
@@ -81,15 +86,15 @@ def wanted(
     if domain is not None and rule is None and key is None:
         raise BadQuestion("rule: is needed with domain")
     name = key or (f"{domain}/{rule}" if rule is not None else EVERYTHING)
-    has_seconds = begin >= now_ms - SECONDS_KEPT_MS - GRACE_MS
+    by_second = has_seconds(begin, now_ms)
     if step_ms is None:
-        least = SECOND_MS if has_seconds else MINUTE_MS
+        least = SECOND_MS if by_second else MINUTE_MS
         step_ms = next(
             (step for step in STEPS_MS if step >= least and (until - begin) // step <= POINTS_USUAL), STEPS_MS[-1]
         )
     if step_ms < SECOND_MS or step_ms % SECOND_MS:
         raise BadQuestion("step: must be whole seconds, in ms: 1000, 2000, …")
-    if step_ms % MINUTE_MS and not has_seconds:
+    if step_ms % MINUTE_MS and not by_second:
         raise BadQuestion("step: must be whole minutes (60000 ms) for what is more than an hour ago")
     if (until - begin) // step_ms > POINTS_MOST:
         raise BadQuestion(

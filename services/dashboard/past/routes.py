@@ -15,8 +15,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from regional_limiter.model.keys import rule_of
 from services.clock import wall_ms
-from services.dashboard.past.asked import BadQuestion, columns, span, wanted
-from services.dashboard.past.cells import MINUTE_MS, SECOND_MS, SECONDS_KEPT_MS
+from services.dashboard.past.asked import BadQuestion, columns, has_seconds, span, wanted
+from services.dashboard.past.cells import MINUTE_MS, SECOND_MS
 from services.dashboard.past.file import AnswerTookTooLong
 from services.dashboard.past.recorder import Recorder
 from services.dashboard.past.share_steps import WINDOW, WINDOW_OVER, Step, with_ends
@@ -76,7 +76,7 @@ class Past:
     async def keys(self, domain: str, rule: str, time: tuple[int | None, int | None], limit: int) -> dict[str, Any]:
         now_ms = wall_ms()
         begin, until = span(*time, now_ms)
-        source_ms = SECOND_MS if begin >= now_ms - SECONDS_KEPT_MS else MINUTE_MS
+        source_ms = SECOND_MS if has_seconds(begin, now_ms) else MINUTE_MS
         found = await self._ask(
             lambda: self._recorder.rollups.busiest(f"{domain}/{rule}", source_ms, begin, until, limit)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.dashboard.past import rollups as module
+from services.dashboard.past import routes
 from services.dashboard.past.asked import Wanted
 from services.dashboard.past.cells import (
     ALLOWED,
@@ -28,6 +30,7 @@ from services.dashboard.past.cells import (
 )
 from services.dashboard.past.file import ANSWER_MOST_S, AnswerTookTooLong, PastFile
 from services.dashboard.past.rollups import Rollups
+from services.dashboard.past.routes import Past
 from tests.unit.dashboard.past.usage import KEY, OTHER, START_MS
 
 HOUR_MS = 3_600_000
@@ -192,6 +195,21 @@ def test_the_busiest_keys_of_a_rule_come_first(file: PastFile) -> None:
     assert rollups.busiest("d/g", SECOND_MS, BEGIN_MS, BEGIN_MS + 9_000, 5) == [(KEY, 25, 1), (OTHER, 3, 9)]
     assert rollups.busiest("d/g", SECOND_MS, BEGIN_MS, BEGIN_MS + 1_000, 5) == [(OTHER, 3, 9), (KEY, 5, 1)]
     assert rollups.busiest("d/g", SECOND_MS, BEGIN_MS, BEGIN_MS + 9_000, 1) == [(KEY, 25, 1)]
+
+
+async def test_the_busiest_of_exactly_an_hour_are_found_by_the_second(
+    file: PastFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pages ask for them: with the same bounds as the rates above, some milliseconds before the answer."""
+    rollups = Rollups(file)
+    begin_ms, end_ms = BEGIN_MS + 30_000, BEGIN_MS + 30_000 + HOUR_MS
+    rollups.add([placed(begin_ms + 1_000, 5, 1, name=KEY), placed(begin_ms - 1_000, 9, name=OTHER)], begin_ms)
+    recorder: Any = SimpleNamespace(rollups=rollups)
+    past = Past(recorder, lambda domain, rule: {}, lambda domain, rule: False, list, dict)
+    monkeypatch.setattr(routes, "wall_ms", lambda: end_ms + 5)
+    told = await past.keys("d", "g", (begin_ms, end_ms), 1)
+    # By the minute, what came after the half of the first one would be left out.
+    assert told["keys"] == [{"key": KEY, "allowed": 5, "denied": 1}]
 
 
 def test_a_question_for_the_busiest_ends(file: PastFile, monkeypatch: pytest.MonkeyPatch) -> None:
