@@ -274,7 +274,7 @@ class Board:
         for region in regions:
             for key, rate in self.rates.keys_of(region, now_ms).items():
                 before = asked.get(key)
-                asked[key] = rate if before is None else _summed((before, rate))
+                asked[key] = rate if before is None else (before[0] + rate[0], before[1] + rate[1])
         return asked
 
     def _keys_told(self, asked: Mapping[str, Rate]) -> dict[str, list[str]]:
