@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from hashlib import blake2b
 from typing import Annotated, Any, TypeVar
 
@@ -126,7 +127,7 @@ class Past:
             "since_ms": await self._ask(steps.since_ms),
             "bases": dict(bases),
             "begin": {region: share.shown(bases[region]) for region, share in held.items()},
-            "steps": [self._shown(step) for step in with_ends(found, until, running)],
+            "steps": [_shown(step, bases) for step in with_ends(found, until, running)],
             "in_windows": self._in_windows(key),
         }
 
@@ -134,7 +135,9 @@ class Past:
         begin, until = span(*time, wall_ms())
         keys = None if key is None else [key, ""]
         found = await self._ask(lambda: self._recorder.stored_steps.steps(keys, begin, until, limit))
-        return {"from_ms": begin, "to_ms": until, "steps": [self._shown(step) for step in reversed(found)]}
+        bases_of = cache(self._bases)
+        told = [_shown(step, bases_of(*_rule_of(step.key))) for step in reversed(found)]
+        return {"from_ms": begin, "to_ms": until, "steps": told}
 
     async def incidents(self, since: int | None, until: int | None, limit: int) -> dict[str, Any]:
         begin, end = span(since, until, wall_ms(), DAY_MS)
@@ -159,29 +162,29 @@ class Past:
     def _in_windows(self, key: str) -> bool:
         return self._is_in_windows(*_rule_of(key))
 
-    def _shown(self, step: Step) -> dict[str, Any]:
-        """``units``: the share in all, also of a window."""
-        units, session = step.units, step.session
-        if step.kind in (WINDOW, WINDOW_OVER):
-            base = self._bases(*_rule_of(step.key)).get(step.region, 0)
-            units, session = base + (step.units or 0), 0
-        return {
-            "at_ms": step.at_ms,
-            "key": step.key,
-            "region": step.region,
-            "units": units,
-            "kind": step.kind,
-            "epoch": step.epoch,
-            "n": step.n,
-            "session": session,
-            "offset": step.log_offset,
-        }
-
     def _bases_of(self, key: str) -> Mapping[str, int]:
         bases = self._bases(*_rule_of(key))
         if not bases:
             raise BadQuestion("key: must be a bucket key of a domain that has rules, rl:{…}:domain/rule:identity")
         return bases
+
+
+def _shown(step: Step, bases: Mapping[str, int]) -> dict[str, Any]:
+    """``bases``: of the step's key.  ``units``: the share in all, also of a window."""
+    units, session = step.units, step.session
+    if step.kind in (WINDOW, WINDOW_OVER):
+        units, session = bases.get(step.region, 0) + (step.units or 0), 0
+    return {
+        "at_ms": step.at_ms,
+        "key": step.key,
+        "region": step.region,
+        "units": units,
+        "kind": step.kind,
+        "epoch": step.epoch,
+        "n": step.n,
+        "session": session,
+        "offset": step.log_offset,
+    }
 
 
 def past_router(past: Past) -> APIRouter:

@@ -192,7 +192,7 @@ def test_many_keys_show_the_busiest_ones_and_equal_ones_do_not_take_turns() -> N
 
 
 def test_of_which_kind_a_rule_is_is_known_without_going_through_all_rules() -> None:
-    """Pages ask it for each of thousands of steps."""
+    """Pages ask it for each of hundreds of keys."""
 
     class Counted(tuple[Rule, ...]):
         gone_through = 0

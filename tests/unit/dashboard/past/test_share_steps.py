@@ -171,6 +171,30 @@ async def test_what_a_page_is_told_at_the_beginning_is_told_to_end(
     ]
 
 
+async def test_what_a_rule_holds_at_rest_is_looked_up_once_for_all_steps_of_its_keys(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "wall_ms", lambda: START_MS + 300_000)
+    log.begin()
+    for second in range(3, 30):
+        grant(log, second, "eu", 1, 100 * second)
+    looked_up = []
+
+    def bases(domain: str, rule: str) -> dict[str, int]:
+        looked_up.append((domain, rule))
+        return STATIC
+
+    recorder: Any = SimpleNamespace(stored_steps=log.stored)
+    past = Past(recorder, bases, lambda domain, rule: True, lambda: ["eu", "us"], dict)
+    steps = (await past.steps(KEY, (START_MS, START_MS + 50_000)))["steps"]
+    assert [one["units"] for one in steps if one["kind"] == WINDOW] == [2_500 + 100 * n for n in range(3, 30)]
+    assert looked_up == [("d", "g")]
+    looked_up.clear()
+    records = (await past.records((START_MS, START_MS + 50_000), KEY, 100))["steps"]
+    assert records == steps[::-1]
+    assert sorted(looked_up) == [("", ""), ("d", "g")], "that of no rule: of sessions"
+
+
 def test_while_as_many_windows_run_as_are_known_not_each_grant_goes_through_them(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
