@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regional_limiter.model.rule import Subject
 from services.accepted_rules import LoadedSet
 from services.control_api.knowledge import Hub
 
@@ -25,15 +26,20 @@ def is_stored(hub: Hub, domain: str) -> bool:
     return known is not None and known.rule_set.stored_subjects is not None
 
 
+def client_of(subject: Subject) -> str | None:
+    """The client of a set's subject that is found by its key alone."""
+    return subject.where["client_key"] if list(subject.where) == ["client_key"] else None
+
+
 def named_by(known: LoadedSet | None, client_keys: Collection[str]) -> dict[str, Mapping[str, str]]:
     """What the set says of those of the clients that it names by their keys."""
     if known is None:
         return {}
     wanted = frozenset(client_keys)
     return {
-        one.where["client_key"]: one.attributes
+        client: one.attributes
         for one in known.rule_set.subjects
-        if list(one.where) == ["client_key"] and one.where["client_key"] in wanted
+        if (client := client_of(one)) is not None and client in wanted
     }
 
 
@@ -57,6 +63,11 @@ def merged(named: Mapping[str, Mapping[str, str]], stored: Mapping[str, Mapping[
         stands_in = ["stored", "set"] if key in named else ["stored"]
         found[key] = Known({**named.get(key, {}), **one["set"]}, stands_in, one["version"])
     return found
+
+
+def count_named(known: Mapping[str, Known]) -> int:
+    """How many of them the set names."""
+    return sum("set" in one.stands_in for one in known.values())
 
 
 def effect_on(known: Mapping[str, Known], said: Mapping[str, Mapping[str, str] | None]) -> dict[str, int]:

@@ -19,7 +19,7 @@ from regional_limiter.model.errors import Fault, InvalidRules
 from regional_limiter.rules.stored_subjects import faults_of_subject
 from services.control_api.changing import APPLIED_WAIT_S, changed, proposed
 from services.control_api.knowledge import Hub
-from services.control_api.known_clients import effect_on, known_of, named_by
+from services.control_api.known_clients import count_named, effect_on, known_of, named_by
 from services.control_api.requests import BODY_DEADLINE_S
 from services.control_api.subject_lines import Format, Line, SubjectLines
 from services.errors import problem_response
@@ -57,7 +57,7 @@ async def stored(hub: Hub, request: Request, domain: str, said: Said, *, dry_run
         if (unread := await unread_subjects(hub)) is not None:
             return unread
         known = await known_of(hub, domain, list(said))
-        return dry_run_answer(hub, domain, effect_on(known, said), len(named_by(hub.book.get(domain), said)))
+        return dry_run_answer(hub, domain, effect_on(known, said), count_named(known))
     outcome = await proposed(
         hub, request, domain, STORE_SUBJECTS if put else FORGET_SUBJECTS, {"subjects": subjects}
     )
@@ -214,9 +214,10 @@ async def _propose(hub: Hub, request: Request, domain: str, job: _Import, *, dry
     if not said:
         return None
     if dry_run:
-        for name, count in effect_on(await known_of(hub, domain, list(said)), said).items():
+        known = await known_of(hub, domain, list(said))
+        for name, count in effect_on(known, said).items():
             job.effect[name] += count
-        job.named += len(named_by(hub.book.get(domain), said))
+        job.named += count_named(known)
         return None
     done = await _patiently(lambda: proposed(hub, request, domain, STORE_SUBJECTS, {"subjects": _subjects(said)}))
     if isinstance(done, Response):

@@ -37,7 +37,7 @@ from services.control_api.documented import (
 )
 from services.control_api.guard import require
 from services.control_api.knowledge import Hub
-from services.control_api.known_clients import is_stored, known_of, named_by, stored_of
+from services.control_api.known_clients import client_of, is_stored, known_of, named_by, stored_of
 from services.control_api.requests import precondition, read_list, read_mapping
 from services.control_api.subject_changes import (
     CLIENTS_A_CHANGE,
@@ -118,7 +118,7 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
             return unread
         subjects = known.rule_set.subjects[skip : skip + limit]
         more = skip + limit < len(known.rule_set.subjects)
-        clients = [one.where["client_key"] for one in subjects if list(one.where) == ["client_key"]]
+        clients = [client for one in subjects if (client := client_of(one)) is not None]
         stored_too = await stored_of(hub, domain, clients)
         page = {
             "domain": domain,
@@ -127,7 +127,7 @@ def _add_reading(router: APIRouter, hub: Hub) -> None:
                 {
                     "where": dict(one.where),
                     "set": dict(one.attributes),
-                    "also_stored": list(one.where) == ["client_key"] and one.where["client_key"] in stored_too,
+                    "also_stored": client_of(one) in stored_too,
                 }
                 for one in subjects
             ],
@@ -315,10 +315,11 @@ async def _store(
     if attributes is None and before is None:
         return _none(client_key, domain)
     told: dict[str, Any] = {"client_key": client_key, "domain": domain}
-    gone = [client_key] if attributes is None and not dry_run else []
-    # First out of the set: what it says would count for a moment.
-    if (refused := await no_longer_named(hub, request, domain, gone)) is not None:
-        return refused
+    if attributes is None and not dry_run:
+        # First out of the set: what it says would count for a moment.
+        refused = await no_longer_named(hub, request, domain, [client_key])
+        if refused is not None:
+            return refused
     if dry_run or attributes is not None or (before is not None and before.version is not None):
         outcome = await stored(hub, request, domain, {client_key: attributes}, dry_run=dry_run)
         if isinstance(outcome, Response):

@@ -191,7 +191,9 @@ async def test_a_client_that_the_set_names_too_is_changed_where_it_counts(
             (CSV, "client_key,tier\nb,free\n"),
             ({}, '[{"client_key": "c", "set": {"t": "f"}}]'),
         ):
-            await client.post("/subjects:import", content=content, headers=headers, params=dry)
+            tried = await client.post("/subjects:import", content=content, headers=headers, params=dry)
+            named = tried.json()["effect"]["set"]["subjects"]
+            assert named["before"] - named["after"] == 1
             assert (await client.post("/subjects:import", content=content, headers=headers)).status_code == 200
         assert [await known(client, name) for name in "bc"] == [
             ({"tier": "free"}, ["stored"]),
