@@ -75,10 +75,6 @@ class UsageRates:
         known = self._fresh(region, now_ms)
         return None if known is None else known.rules.get(name, (0.0, 0.0))
 
-    def key(self, region: str, key: str, now_ms: int) -> Rate | None:
-        known = self._fresh(region, now_ms)
-        return None if known is None else known.keys.get(key, (0.0, 0.0))
-
     def all_rules(self, region: str, now_ms: int) -> Rate | None:
         known = self._fresh(region, now_ms)
         if known is None:

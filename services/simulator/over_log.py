@@ -7,7 +7,7 @@ distance) and in parts for good; the keys that were denied most meet the models 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -136,24 +136,18 @@ def _listed(document: Mapping[str, object], name: str) -> list[dict[str, object]
     return listed
 
 
-def simulate_log(
-    setting: LogSetting, requests: Iterable[Request], progress: Callable[[float], None] = lambda seconds: None
-) -> LogOutcome | None:
-    """Run them.  The same setting and requests give the same outcome.  None: there are none.
-
-    ``progress``: told now and then how many seconds of the log are over.
-    """
+def simulate_log(setting: LogSetting, requests: Iterable[Request]) -> LogOutcome | None:
+    """Run them.  The same setting and requests give the same outcome.  None: there are none."""
     rest = iter(requests)
     first = next(rest, None)
-    return None if first is None else _LogRun(setting, first[0], progress).run(chain([first], rest))
+    return None if first is None else _LogRun(setting, first[0]).run(chain([first], rest))
 
 
 class _LogRun:
-    def __init__(self, setting: LogSetting, first_ms: int, progress: Callable[[float], None]) -> None:
+    def __init__(self, setting: LogSetting, first_ms: int) -> None:
         self._setting = setting
         self._names = list(setting.delays_ms)
         self._first_ms = first_ms
-        self._progress = progress
         rule_set = setting.rule_set
         # From the beginning of the world to the first request: until all regions are in session.
         self._lead_us = 2 * setting.times.consent_us
@@ -302,7 +296,6 @@ class _LogRun:
         self._sampled_s = at_s
         self._offered_now = [0] * len(self._names)
         self._admitted_now = [0] * len(self._names)
-        self._progress(at_s)
 
     @property
     def _bases(self) -> tuple[int, ...]:

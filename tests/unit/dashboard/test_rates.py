@@ -65,8 +65,11 @@ def test_a_silent_region_has_no_rate_rather_than_its_last_one() -> None:
 
 
 def test_a_key_that_is_published_for_the_first_time_brings_no_burst_from_its_past() -> None:
-    rates = fold(usage(1000, 1_000_000), usage(2000, 1_000_000, key="rl:{a}:default/r:x"))
-    assert rates.key("us-east", "rl:{a}:default/r:x", 2000) == (0.0, 0.0)
+    key = "rl:{a}:default/r:x"
+    rates = fold(usage(1000, 1_000_000), usage(2000, 1_000_000, key=key))
+    assert rates.keys_of("us-east", 2000) == {}
+    rates.take(usage(3000, 1_000_050, key=key), 3000)
+    assert rates.keys_of("us-east", 3000) == {key: (50.0, 0.0)}
 
 
 def test_decisions_without_redis_and_at_the_floor_are_told_apart() -> None:
