@@ -31,7 +31,7 @@ def other_ways(
     Nothing of a window: the models are of rates.
     """
     call = key.call
-    if call is None or call.refill is None:
+    if call.refill is None:
         return []
     rate = call.refill.tokens * 1000 / call.refill.period_ms
     limit = Limit(rate, call.capacity, [1000 * delay for delay in delays_ms], bases)

@@ -44,15 +44,15 @@ class Asked:
         return self.allowed / self.at_once if self.at_once else 1.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Key(Asked):
     """One bucket.  ``call``: what is asked of it, with its rule's numbers.
 
     ``moments``: of the requests that no other rule denied in one place, as far as they are kept; see ``arrivals``.
     """
 
-    name: str = ""
-    call: BucketCall | None = None
+    name: str
+    call: BucketCall
     moments: array[int] = field(default_factory=lambda: array("q"))
 
     def note(self, at_us: int, place: int, cost: int, allowed: bool) -> None:

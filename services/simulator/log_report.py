@@ -32,7 +32,7 @@ def document(
     bases = [setting.rule_set.bases[name] for name in places]
     delays_ms = list(setting.delays_ms.values())
     lost = sorted(outcome.keys.values(), key=lambda key: (-_denied(key), -key.requests, key.name))[:keys_shown]
-    tried = [key for key in lost if key.call is not None and key.call.refill is not None][:beside]
+    tried = [key for key in lost if key.call.refill is not None][:beside]
     shown = next((key.name for key in lost if key.name in outcome.watched), None)
     return {
         "regions": dict(setting.delays_ms),
