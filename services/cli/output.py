@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -33,6 +34,15 @@ def fail(text: str, code: int = 2) -> NoReturn:
     """End with an error on stderr.  1: refused or not well; 2: wrong usage, or no answer."""
     typer.echo(text, err=True)
     raise typer.Exit(code)
+
+
+def write_page(path: Path, text: str) -> None:
+    """The page that ``--html`` names, and a word of it.  Ends the process where it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail(f"--html {path}: {error.strerror}")
+    say(f"drawn in {path}")
 
 
 def print_faults(source: str, faults: list[tuple[str, str]]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from services.cli.output import fail
 
 if TYPE_CHECKING:
     from regional_limiter.model.rule import RuleSet
+    from services.rehearsal.reading import LogReader
 
 
 def parse_attributes(pairs: Iterable[str]) -> dict[str, str]:
@@ -35,6 +36,27 @@ def parse_map(pairs: Iterable[str]) -> dict[str, str]:
             fail(f"--map {pair}: {name} is given twice")
         mapped[name] = field
     return mapped
+
+
+def check_format(format: str | None) -> None:
+    """Ends the process for a format of logs that is not known; None: it is found out."""
+    from services.rehearsal.formats import FORMATS
+
+    if format is not None and format not in FORMATS:
+        fail(f"--format {format}: one of {', '.join(FORMATS)}")
+
+
+def check_map(reader: LogReader, mapped: Mapping[str, str]) -> None:
+    """Ends the process where an attribute is mapped to a field that no line of the log has."""
+    from services.rehearsal.attributes import unknown_fields
+
+    if unknown := unknown_fields(reader.format, mapped):
+        fail(f"--map: {', '.join(unknown)}: {fields_of(reader)}")
+
+
+def fields_of(reader: LogReader) -> str:
+    """The fields that a line of the log has, in words."""
+    return f"a line of {reader.format_name} has {', '.join(sorted(reader.format.fields or ()))}"
 
 
 def not_in_log(name: str, rule_set: RuleSet) -> str:

@@ -14,7 +14,7 @@ import typer
 from services.cli.control import HELP as CONTROL_HELP
 from services.cli.control import NoAnswer, Refused, end_refused, open_control
 from services.cli.output import fail, print_json, say, stdout
-from services.cli.parsing import not_in_log, parse_map
+from services.cli.parsing import check_format, check_map, not_in_log, parse_map
 from services.cli.progress import reading
 from services.cli.rules import parsed, read_file
 
@@ -79,15 +79,13 @@ def rehearse(
     Nothing is asked or changed.  The rules decide as they do in a node, on the clock of the log; lines that cannot
     be read are counted and shown.
     """
-    from services.rehearsal.formats import FORMATS
     from services.rehearsal.logs import STDIN, UnreadableLog, size_of
     from services.rehearsal.reading import LogReader
     from services.rehearsal.rehearsal import Bounds, Rehearsal
     from services.rehearsal.report import report, suggested_limits
     from services.rehearsal.suggest import Notes
 
-    if format is not None and format not in FORMATS:
-        fail(f"--format {format}: one of {', '.join(FORMATS)}")
+    check_format(format)
     if logs.count(STDIN) + [rules, current].count(STDIN) > 1:
         fail("-: stdin can be read only once")
     gc.set_threshold(100_000)  # next to nothing here is a cycle, and looking for one takes a sixth of the time
@@ -99,7 +97,7 @@ def rehearse(
     try:
         with reading(size_of(logs), "rehearsing") as progress:
             reader = LogReader(list(dict.fromkeys(logs)), format, mapped, spread_seconds=spread, progress=progress)
-            _check_map(reader, mapped)
+            check_map(reader, mapped)
             names = reader.reading(rehearsal.names)
             rehearsal.run(reader.requests(names))
     except UnreadableLog as error:
@@ -135,14 +133,6 @@ def _current(source: str | None, control: str | None, proposed: RuleSet) -> Rule
         end_refused(f"the current rules of {proposed.domain}", error)
     except (KeyError, InvalidRules) as error:
         fail(f"the current rules of {proposed.domain} cannot be read by this version: {error}")
-
-
-def _check_map(reader: Any, mapped: dict[str, str]) -> None:
-    from services.rehearsal.attributes import unknown_fields
-
-    if unknown := unknown_fields(reader.format, mapped):
-        known = ", ".join(sorted(reader.format.fields or ()))
-        fail(f"--map: {', '.join(unknown)}: a line of {reader.format_name} has {known}")
 
 
 def _print(found: dict[str, Any]) -> None:

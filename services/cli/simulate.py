@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from services.cli.geography import cuts_of, delays_of, regions_of
-from services.cli.output import fail, print_json, say, stdout
+from services.cli.output import fail, print_json, say, stdout, write_page
 from services.cli.simulate_log import LogOptions, over_log, show_log
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def register(app: typer.Typer) -> None:
         else:
             _print(about, list(setting.delays_ms), outcome)
         if html is not None:
-            _write_page(html, about, setting, outcome)
+            write_page(html, _page(about, setting, outcome))
         if outcome.problems:
             fail("\n".join(outcome.problems), 1)
 
@@ -246,14 +246,9 @@ def _line(values: Sequence[float], most: float) -> str:
     return "".join(bars)
 
 
-def _write_page(path: Path, about: str, setting: Setting, outcome: Outcome) -> None:
+def _page(about: str, setting: Setting, outcome: Outcome) -> str:
     from services.simulator.page import page
     from services.simulator.report import rows
 
     title = "What this limit does over these regions"
-    text = page(title, f"{about}.", list(setting.delays_ms), setting.rate, rows(outcome), outcome)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        fail(f"--html {path}: {error.strerror}")
-    say(f"drawn in {path}")
+    return page(title, f"{about}.", list(setting.delays_ms), setting.rate, rows(outcome), outcome)

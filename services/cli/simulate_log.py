@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from services.cli.geography import cuts_of, delays_of, regions_of
-from services.cli.output import fail, print_faults, print_json, say, stdout
-from services.cli.parsing import not_in_log, parse_map
+from services.cli.output import fail, print_faults, print_json, say, stdout, write_page
+from services.cli.parsing import check_format, check_map, fields_of, not_in_log, parse_map
 from services.cli.progress import reading
 from services.cli.rules import parsed, read_file
 
@@ -49,7 +49,6 @@ class LogOptions:
 
 def over_log(options: LogOptions, of_traces: Sequence[str]) -> dict[str, Any]:
     """The document of the run; ``of_traces``: options that were given and mean nothing here."""
-    from services.rehearsal.formats import FORMATS
     from services.rehearsal.logs import STDIN, UnreadableLog, size_of
     from services.rehearsal.reading import LogReader
     from services.simulator.log_report import document
@@ -59,8 +58,7 @@ def over_log(options: LogOptions, of_traces: Sequence[str]) -> dict[str, Any]:
         fail("--rules and --log belong together: a rule set, and the log whose requests meet it")
     if of_traces:
         fail(f"{of_traces[0]}: the limits are those of --rules, and what is asked for is in the log")
-    if options.format is not None and options.format not in FORMATS:
-        fail(f"--format {options.format}: one of {', '.join(FORMATS)}")
+    check_format(options.format)
     if list(options.logs).count(STDIN) + (options.rules == STDIN) > 1:
         fail("-: stdin can be read only once")
     rule_set, left_out = _global_part(options, parsed(options.rules, read_file(options.rules)))
@@ -88,7 +86,8 @@ def over_log(options: LogOptions, of_traces: Sequence[str]) -> dict[str, Any]:
                 progress=progress,
             )
             attributes = reader.reading(_names(rule_set) | placing.attributes)
-            _check_fields(options, reader, mapped, attributes.missing, rule_set)
+            check_map(reader, mapped)
+            _check_missing(options, reader, attributes.missing, rule_set)
             say(f"simulating {len(names)} regions on the clock of the log ...")
             outcome = simulate_log(setting, _skipped(reader.requests(attributes), options.skip_s))
     except UnreadableLog as error:
@@ -147,17 +146,10 @@ def _names(rule_set: RuleSet) -> set[str]:
     return Replay(rule_set).names
 
 
-def _check_fields(
-    options: LogOptions, reader: LogReader, mapped: Mapping[str, str], missing: Sequence[str], rule_set: RuleSet
-) -> None:
-    from services.rehearsal.attributes import unknown_fields
-
-    known = ", ".join(sorted(reader.format.fields or ()))
-    if unknown := unknown_fields(reader.format, mapped):
-        fail(f"--map: {', '.join(unknown)}: a line of {reader.format_name} has {known}")
+def _check_missing(options: LogOptions, reader: LogReader, missing: Sequence[str], rule_set: RuleSet) -> None:
     for name in missing:
         if name == options.region_field:
-            fail(f"--region-field {name}: a line of {reader.format_name} has {known}")
+            fail(f"--region-field {name}: {fields_of(reader)}")
         say(not_in_log(name, rule_set))
 
 
@@ -178,11 +170,7 @@ def show_log(found: dict[str, Any], as_json: bool, html: Path | None, rules: str
     if html is not None:
         from services.simulator.log_report import page
 
-        try:
-            html.write_text(page(f"What {Path(rules).name} does over these regions", found), encoding="utf-8")
-        except OSError as error:
-            fail(f"--html {html}: {error.strerror}")
-        say(f"drawn in {html}")
+        write_page(html, page(f"What {Path(rules).name} does over these regions", found))
     if found["problems"]:
         fail("\n".join(found["problems"]), 1)
 

@@ -60,6 +60,7 @@ def test_json_for_programs() -> None:
         (["--hot", "mars"], "one of us-east"),
         (["--cut", "us-east:9-3"], "like eu-west:20-60"),
         (["--cut", "mars:1-2"], "or hub"),
+        (["--html", "none/page.html", *SMALL], "--html none/page.html: No such file"),
     ],
 )
 def test_a_wrong_option_is_named_with_what_would_be_right(options: list[str], word: str) -> None:
@@ -85,6 +86,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "alone.yaml").write_text(RULES.replace("regions: {us-east: 1, eu-west: 1}\n", ""))
     (tmp_path / "own.yaml").write_text(RULES.replace(", scope: global", ""))
     (tmp_path / "empty.log").write_text("{}\n")
+    line = '192.0.2.1 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 5 "-" "-"\n'
+    (tmp_path / "combined.log").write_text(line)
     request = {"method": "GET", "path": "/"}
     lines = [
         {"time": 1767225600 + n / 50, "client_key": f"c{n % 2}", "dc": ["fra", "iad"][n % 2], **request}
@@ -95,6 +98,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 OVER_LOG = ["--rules", "rules.yaml", "--log", "access.log"]
+COMBINED = ["--rules", "rules.yaml", "--log", "combined.log", "--latency", "5,60"]
 
 
 def test_a_rule_set_over_an_access_log_as_tables_and_as_a_page(here: Path) -> None:
@@ -122,6 +126,9 @@ def test_a_rule_set_over_an_access_log_as_tables_and_as_a_page(here: Path) -> No
         ([*OVER_LOG, "--latency", "5,60", "--region-is", "fra=mars"], "--region-is fra=mars"),
         ([*OVER_LOG, "--latency", "5,60", "--region-is", "fra=us-east"], "of the field that --region-field names"),
         ([*OVER_LOG, "--latency", "5,60", "--traffic", "mars"], "--traffic mars: one of us-east, eu-west"),
+        ([*OVER_LOG, "--latency", "5,60", "--html", "none/page.html"], "--html none/page.html: No such file"),
+        ([*COMBINED, "--map", "tier=plan"], "--map: plan: a line of combined has bytes"),
+        ([*COMBINED, "--region-field", "dc"], "--region-field dc: a line of combined has bytes"),
         ([*OVER_LOG, "--latency", "5,60", "--skip", "60"], "there is no request in the log after 60 s"),
         (["--rules", "own.yaml", "--log", "access.log"], "own.yaml: no rule of scope: global"),
         (["--rules", "alone.yaml", "--log", "access.log"], "alone.yaml"),
