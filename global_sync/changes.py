@@ -103,6 +103,12 @@ class History(Change, frozen=True, kw_only=True):
     epoch: int = 0
 
 
+def rule_of(entry: History) -> str | None:
+    """The rule that a change is about, also by an override of it."""
+    rule = entry.rule_id or (entry.override or {}).get("rule")
+    return rule if isinstance(rule, str) else None
+
+
 class ChangeRefused(Exception):
     """``conflict``: somebody was first."""
 

@@ -25,6 +25,7 @@ from global_sync.changes import (
     changed_document,
     check_form,
     decode_history,
+    rule_of,
 )
 from regional_limiter.model.errors import InvalidRules
 from services.control_api.questions import Questions
@@ -184,12 +185,6 @@ def _head_of(entry: History) -> History:
     override = {"rule": rule_of(entry), "key": key} if key is not None else None
     subjects = [{"client_key": client} for client in clients] if clients is not None else None
     return msgspec.structs.replace(entry, rule=None, document=None, override=override, subjects=subjects)
-
-
-def rule_of(entry: History) -> str | None:
-    """The rule that a change is about, also by an override of it."""
-    rule = entry.rule_id or (entry.override or {}).get("rule")
-    return rule if isinstance(rule, str) else None
 
 
 def key_of(entry: History) -> dict[str, str] | None:

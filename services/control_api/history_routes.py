@@ -8,13 +8,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from global_sync.changes import ACCESS_KINDS, History
+from global_sync.changes import ACCESS_KINDS, History, rule_of
 from services.control_api import examples
 from services.control_api.access import Role
 from services.control_api.changing import NAME, Limit, unread_history
 from services.control_api.documented import READING, Anything, answer, answers
 from services.control_api.guard import readable, require
-from services.control_api.history import Search, clients_of, key_of, rule_of
+from services.control_api.history import Search, clients_of, key_of
 from services.control_api.knowledge import Hub
 from services.errors import problem_response
 

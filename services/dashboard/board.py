@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from global_sync.transport.base import LOG, RULES, USAGE, Message, Transport
-from regional_limiter.model.rule import Distribution, Rule, Scope
+from regional_limiter.model.rule import Rule, Scope
 from regional_limiter.model.share import window_static
+from regional_limiter.rules.rule import is_in_escrow
 from services.accepted_rules import Book
 from services.clock import time_of_day, wall_ms
 from services.dashboard.nearness import Asked, Asking, averaged, busiest
@@ -147,12 +148,7 @@ class Board:
     def in_windows(self, domain: str, rule: str) -> bool:
         """Whether the rule's windows are in escrow."""
         one = self._rule(domain, rule)
-        return (
-            one is not None
-            and one.refill is None
-            and one.scope is Scope.GLOBAL
-            and one.distribution is Distribution.ADAPTIVE
-        )
+        return one is not None and one.scope is Scope.GLOBAL and is_in_escrow(one.algorithm, one.distribution)
 
     def _rule(self, domain: str, name: str) -> Rule | None:
         known = self.book.get(domain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from global_sync.changes import (
     ACCESS_KINDS,
@@ -18,6 +18,7 @@ from global_sync.changes import (
     PUT_SET,
     PUT_SUBJECTS,
     History,
+    rule_of,
 )
 from services.dashboard.past.share_steps import GONE, LEADER, OVER, RENEWED, SESSIONS, WELCOME, Step
 from services.health import RegionHealth
@@ -110,7 +111,7 @@ def incident_of(entry: History) -> Incident | None:
     if not entry.accepted or entry.kind in ACCESS_KINDS or entry.kind not in _CHANGES:
         return None
     kind, words = _CHANGES[entry.kind]
-    rule = entry.rule_id or _rule_of(entry.override)
+    rule = rule_of(entry)
     subject = f"{entry.domain}/{rule}" if rule else entry.domain
     text = f"{words.format(subject=subject)} (version {entry.version})."
     if entry.kind == PUT_SET and entry.restores is not None:
@@ -136,10 +137,6 @@ _CHANGES: Mapping[str, tuple[str, str]] = {
 def gap_incident(begin_ms: int, end_ms: int, what: str) -> Incident:
     text = f"Nothing was recorded of {what} for {_duration(end_ms - begin_ms)}: this dashboard did not read on."
     return Incident(f"gap {what} {begin_ms}", end_ms, "warn", "gap", text)
-
-
-def _rule_of(override: Mapping[str, Any] | None) -> str:
-    return str((override or {}).get("rule") or "")
 
 
 def _duration(ms: int) -> str:
