@@ -11,9 +11,9 @@ import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from regional_limiter.home_calls import CAUSE, OTHER_REGION
+from regional_limiter.home_calls import ADDRESSES_MOST, CAUSE, OTHER_REGION
 from regional_limiter.model.decision import Verdict
 from regional_limiter.model.errors import OtherRequest, StoreUnavailable
 from regional_limiter.model.home import Elsewhere
@@ -37,9 +37,10 @@ from services.tls import LOOK_EVERY_S
 if TYPE_CHECKING:
     import httpx
 
+_T = TypeVar("_T")
+
 CONNECTIONS_MOST = 64
 """To one address."""
-HOMES_MOST = 256
 KEPT_S = 2.0
 """Connections that rest for longer may have been closed by the other side, which a request would find too late."""
 FAILURES = 3
@@ -80,10 +81,7 @@ class HomeClient:
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def check(self, calls: Sequence[BucketCall], request_id: str | None = None) -> list[Verdict]:
-        told = await self._ask("check", calls, request_id)
-        if len(told.verdicts) != len(calls):
-            raise StoreUnavailable(CAUSE)
-        return told.verdicts
+        return _one_each((await self._ask("check", calls, request_id)).verdicts, calls)
 
     async def refund(
         self, calls: Sequence[BucketCall], request_id: str | None = None, turn: int | None = None
@@ -91,10 +89,10 @@ class HomeClient:
         await self._ask("refund", calls, request_id, turn)
 
     async def renew(self, calls: Sequence[BucketCall]) -> list[bool]:
-        return (await self._ask("renew", calls)).held
+        return _one_each((await self._ask("renew", calls)).held, calls)
 
     async def release(self, calls: Sequence[BucketCall], request_id: str) -> list[bool]:
-        return (await self._ask("release", calls, request_id)).held
+        return _one_each((await self._ask("release", calls, request_id)).held, calls)
 
     async def drop(self, call: BucketCall) -> None:
         await self._ask("drop", [call])
@@ -168,8 +166,7 @@ class HomeClient:
                 return home
         async with self._making:
             known = self._homes.get(address)
-            if known is not home:
-                assert known is not None
+            if known is not None and known is not home:
                 return known
             made = await asyncio.to_thread(self._made)
             if home is not None:
@@ -200,7 +197,7 @@ class HomeClient:
 
     def _keep(self, address: str, home: _Home) -> None:
         before = self._homes.pop(address, None)
-        if before is None and len(self._homes) >= HOMES_MOST:
+        if before is None and len(self._homes) >= ADDRESSES_MOST:
             before = self._homes.pop(next(iter(self._homes)))
         self._homes[address] = home
         if before is not None and before.client is not self._client:
@@ -246,3 +243,10 @@ async def _done(
     else:
         await limiter.refund_here(calls, request_id, turn)
     return Told()
+
+
+def _one_each(said: list[_T], calls: Sequence[BucketCall]) -> list[_T]:
+    """An answer of another length says nothing of the calls: as little as none."""
+    if len(said) != len(calls):
+        raise StoreUnavailable(CAUSE)
+    return said

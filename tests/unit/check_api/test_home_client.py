@@ -137,6 +137,17 @@ async def test_what_is_no_decision_says_whether_it_was_charged(say: Say, cause: 
         assert await failure(client, home.address) == (cause, may_have_run)
 
 
+@pytest.mark.parametrize("held", [[], [True], [True, True, True]])
+async def test_nobody_holds_slots_of_which_a_home_says_nothing(held: list[bool]) -> None:
+    say = replies(200, encode_told(Told(held=held)))
+    async with listening(say) as home, asking(PATIENT_S) as client:
+        calls = [call_to(home.address)] * 2
+        with pytest.raises(StoreUnavailable):
+            await client.renew(calls)
+        with pytest.raises(StoreUnavailable):
+            await client.release(calls, "r1")
+
+
 async def test_the_id_of_another_request_is_said_as_such() -> None:
     async with listening(replies(200, encode_told(Told(other_request=True)))) as home, asking(PATIENT_S) as client:
         with pytest.raises(OtherRequest):
