@@ -14,7 +14,7 @@ import httptools
 
 from services.check_api.bodies import BATCH_BYTES_MOST, BODY_BYTES_MOST
 from services.check_api.headers import Header
-from services.tokens import bears_token
+from services.tokens import bears_either
 
 if TYPE_CHECKING:
     from services.check_api.authorize import Asked
@@ -92,7 +92,7 @@ class Heads:
         bytes_most = {CHECK_PATH: BODY_BYTES_MOST, BATCH_PATH: BATCH_BYTES_MOST}.get(path, -1)
         if said.method != b"POST" or length is None or length > bytes_most:
             return None
-        if self._token is not None and not bears_token(said.first(b"authorization"), self._token):
+        if self._token is not None and not bears_either(said.headers, self._token):
             return None
         return Head(path, length)
 
@@ -133,10 +133,6 @@ class Said:
 
     def _lengths(self) -> list[bytes]:
         return [value for name, value in self.headers if name == b"content-length"]
-
-    def first(self, wanted: bytes) -> bytes:
-        """The first header of that name, empty if there is none."""
-        return next((value for name, value in self.headers if name == wanted), b"")
 
     def on_message_begin(self) -> None:
         self.unfit = self.unfit or self.complete

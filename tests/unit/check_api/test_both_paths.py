@@ -115,6 +115,8 @@ HEADERS = st.sampled_from(
         b"Upgrade: websocket\r\nConnection: Upgrade",
         b"Authorization: Bearer " + TOKEN.encode(),
         b"Authorization: Bearer wrong",
+        b"X-Apportion-Token: " + TOKEN.encode(),
+        b"X-Apportion-Token: wrong",
         b"Content-Length: 3",
         b"Content-Length: +3",
         b"Transfer-Encoding: identity",
