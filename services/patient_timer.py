@@ -24,7 +24,9 @@ class PatientTimer:
         self._timer = loop.call_later(self._step_s, self._step)
 
     def cancel(self) -> None:
+        """Also forgets whom it would have called, as a timer of the loop does."""
         self._timer.cancel()
+        self._due = _nobody
 
     def _step(self) -> None:
         self._left -= 1
@@ -32,6 +34,10 @@ class PatientTimer:
             self._timer = self._loop.call_later(self._step_s, self._step)
         else:
             self._due()
+
+
+def _nobody() -> None:
+    pass
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from struct import unpack_from
 from typing import Any, Final
 
+from services.patient_timer import PatientTimer
 from services.rls.http2.answers import Answers
 from services.rls.http2.bounds import STREAM_WINDOW, STREAMS_MOST, WINDOW, Patience
 from services.rls.http2.frames import (
@@ -111,7 +112,7 @@ class Connection(asyncio.Protocol):
         self._greeted = self._configured = self._has_asked = False
         self._heard_s = 0.0
         self._pinged = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | PatientTimer | None = None
 
         self._streams = Streams()
         self._patience = Patience()
@@ -133,7 +134,7 @@ class Connection(asyncio.Protocol):
         self._transport = self._outbox.transport = transport
         self._front.connections.add(self)
         self._front.silent[self] = None
-        self._timer = self._loop.call_later(PREFACE_WITHIN_S, self._look)
+        self._timer = PatientTimer(self._loop, PREFACE_WITHIN_S, self._look)
         self._heard_s = self._loop.time()
         protocol = transport.get_extra_info("ssl_object")
         if protocol is not None and protocol.selected_alpn_protocol() != "h2":
