@@ -8,11 +8,11 @@ from pathlib import Path
 import structlog
 
 from global_sync.rule_states import RulesFold
-from regional_limiter.algorithms.registry import ALGORITHMS
 from regional_limiter.model.keys import identity_of, plain_identity, rule_of
-from regional_limiter.model.rule import Distribution, Rate, Rule, Scope
+from regional_limiter.model.rule import Rate, Rule, Scope
 from regional_limiter.node_files import replace_file
 from regional_limiter.rules import KnownSet, Source, encode_blob, read_blob
+from regional_limiter.rules.rule import is_in_escrow
 
 log = structlog.get_logger(__name__)
 
@@ -109,5 +109,4 @@ class RegionRules:
 
 
 def _is_in_escrow(rule: Rule) -> bool:
-    is_global = rule.scope is Scope.GLOBAL and rule.distribution is Distribution.ADAPTIVE
-    return is_global and ALGORITHMS[rule.algorithm].window_of is not None
+    return rule.scope is Scope.GLOBAL and is_in_escrow(rule.algorithm, rule.distribution)

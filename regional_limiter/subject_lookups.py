@@ -72,15 +72,18 @@ class SubjectLookups:
         self._wait_s = wait_s
         self._now_us = now_us or (lambda: monotonic_ns() // 1000)
         self._domains: dict[str, _Domain] = {}
-        self.is_needed = False
-        """Whether a domain's checks are completed at all."""
         self._cache = SubjectCache()
         self._under_way: dict[tuple[str, str], _UnderWay] = {}
         self.counts = SubjectCounts()
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether a domain's checks are completed at all."""
+        return bool(self._domains)
+
     def use(self, domains: Mapping[str, DomainRules]) -> None:
         """Look up for those of ``domains`` whose sets say so."""
-        self._domains, self.is_needed = {}, False
+        self._domains = {}
         if self._store is None:
             return
         for name, rules in domains.items():
@@ -88,7 +91,6 @@ class SubjectLookups:
             if stored is not None:
                 measures = (rule.cost.attribute for rule in rules.rule_set.rules if not isinstance(rule.cost, int))
                 self._domains[name] = _Domain(stored.keep_ms * 1000, rules.names.union(measures))
-        self.is_needed = bool(self._domains)
         if not self._domains:
             self._cache.clear()
 

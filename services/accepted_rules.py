@@ -42,10 +42,8 @@ class LoadedSet:
 
     def rule(self, rule_id: str) -> dict[str, Any] | None:
         """The rule as the API shows it: what is held, what its author wrote, and its version."""
-        place = self.place_of(rule_id)
-        if place is None:
-            return None
-        return self._shown(self.rule_set.rules[place])
+        meant = self.meant(rule_id)
+        return None if meant is None else self._shown(meant)
 
     def _shown(self, rule: Rule) -> dict[str, Any]:
         return {

@@ -264,4 +264,6 @@ class RuleSet:
 
     def largest_share(self, region: str) -> int:
         """The largest share that ``region`` can come to hold: the whole without the floors of the others."""
-        return SHARE_UNITS - sum(self.floor(name) for name in self.bases if name != region)
+        floors = self.floors
+        others = (floor_of(base, floors.get(name, 0)) for name, base in self.bases.items() if name != region)
+        return SHARE_UNITS - sum(others)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from regional_limiter.model.rule import Distribution, Rule, Scope
+from regional_limiter.model.rule import Rule, Scope
 from regional_limiter.rules.faults import Faults
 from regional_limiter.rules.fields import below
 from regional_limiter.rules.numbers import Numbers, amount_field, check_split, read_numbers
-from regional_limiter.rules.rule import check_for_regions, is_in_escrow
+from regional_limiter.rules.rule import check_for_regions
 
 NUMBERS = ("capacity", "refill", "refill_per_second", "leak", "limit")
 """What may be another number within the same bucket.  A window's length may not: it is part of its identity."""
@@ -50,8 +50,7 @@ def with_held_numbers(
     """
     name = amount_field(rule.algorithm)
     at = below(place, name if name in names or not names else names[0])
-    if rule.scope is Scope.GLOBAL and rule.distribution is not Distribution.HOME:
-        in_escrow = is_in_escrow(rule.algorithm, rule.distribution)
-        check_for_regions(faults, at, held.capacity, regions, in_escrow=in_escrow)
+    if rule.scope is Scope.GLOBAL:
+        check_for_regions(faults, at, held.capacity, regions, rule.algorithm, rule.distribution)
     check_split(faults, at, rule.split, held, at)
     return replace(rule, **held._asdict(), source=source)

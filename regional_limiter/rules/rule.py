@@ -230,9 +230,9 @@ def _read_scope(
         faults.add(at, f"a {algorithm} cannot be adaptive: say distribution: static or home")
     if regions == 0:
         faults.add(below(place, "scope"), "a global rule needs the set's regions")
-    elif distribution is not Distribution.HOME:
-        in_escrow = is_in_escrow(algorithm, distribution)
-        check_for_regions(faults, below(place, amount_field(algorithm)), capacity, regions, in_escrow=in_escrow)
+    else:
+        at = below(place, amount_field(algorithm))
+        check_for_regions(faults, at, capacity, regions, algorithm, distribution)
     return scope, distribution
 
 
@@ -264,9 +264,16 @@ def is_in_escrow(algorithm: Algorithm, distribution: Distribution) -> bool:
     return algorithm is Algorithm.FIXED_WINDOW and distribution is Distribution.ADAPTIVE
 
 
-def check_for_regions(faults: Faults, place: str, capacity: int, regions: int | None, *, in_escrow: bool) -> None:
+def check_for_regions(
+    faults: Faults,
+    place: str,
+    capacity: int,
+    regions: int | None,
+    algorithm: Algorithm,
+    distribution: Distribution,
+) -> None:
     """A global limit must leave each region something (``regions`` None: their number is not known)."""
-    if regions is None:
+    if regions is None or distribution is Distribution.HOME:
         return
     if 0 < capacity < regions:
         faults.add(
@@ -274,7 +281,7 @@ def check_for_regions(faults: Faults, place: str, capacity: int, regions: int | 
             f"{capacity} over {regions} regions leaves some with none:"
             f" at least {regions}, or distribution: home, or scope: region",
         )
-    elif in_escrow and 0 < capacity < ADAPTIVE_WINDOW_A_REGION * regions:
+    elif is_in_escrow(algorithm, distribution) and 0 < capacity < ADAPTIVE_WINDOW_A_REGION * regions:
         faults.add(
             place,
             f"an adaptive window of {capacity} over {regions} regions has too little to move, and all of it may be"

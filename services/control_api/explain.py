@@ -75,10 +75,9 @@ async def _keys(hub: Hub, regions: Mapping[str, Mapping[str, Any]]) -> dict[str,
         for row in told.get("rules", ()):
             bucket = row.get("bucket") or {}
             key = bucket.get("key")
-            place = known.place_of(row["rule"]) if known is not None else None
-            if key is None or key in keys or known is None or place is None:
+            rule = known.meant(row["rule"]) if known is not None else None
+            if key is None or key in keys or known is None or rule is None:
                 continue
-            rule = known.rule_set.rules[place]
             if rule.scope is not Scope.GLOBAL or rule.homes is not None:
                 continue
             adaptive = rule.distribution is Distribution.ADAPTIVE

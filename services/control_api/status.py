@@ -75,10 +75,9 @@ def _keys(picture: Picture, book: Book, regions: list[RegionHealth], now_ms: int
         except ValueError:
             continue
         known = book.get(domain)
-        place = known.place_of(rule_id) if known else None
-        if known is None or place is None or len(shown) >= KEYS_MOST:
+        rule = known.meant(rule_id) if known else None
+        if known is None or rule is None or len(shown) >= KEYS_MOST:
             continue
-        rule = known.rule_set.rules[place]
         if rule.scope is Scope.GLOBAL and rule.homes is None:
             adaptive = rule.distribution is Distribution.ADAPTIVE
             bases, in_windows = known.rule_set.bases, rule.refill is None
