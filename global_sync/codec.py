@@ -133,15 +133,14 @@ def encode_batches(records: Iterable[Record], max_bytes: int = BYTES_MOST, trace
     """
     batches: list[bytes] = []
     batch: list[Record] = []
-    size = 0
+    size, kind = 0, ""
     for record in records:
-        one = len(_encoder.encode(record)) + 20
-        apart = bool(batch) and _apart(batch[-1]) != _apart(record)
-        if batch and (apart or size + one > max_bytes):
+        one, apart = len(_encoder.encode(record)) + 20, _apart(record)
+        if batch and (apart != kind or size + one > max_bytes):
             batches.append(encode_records(batch, trace))
             batch, size = [], 0
         batch.append(record)
-        size += one
+        size, kind = size + one, apart
     if batch:
         batches.append(encode_records(batch, trace))
     return batches

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from global_sync.protocol.messages import Report, WindowAsk, WindowGrant, WindowTotals
+from global_sync.protocol.snapshot_parts import in_parts
 from regional_limiter.model.escrow import WINDOW_KEYS_MOST, WINDOWS_A_KEY, GrantedWindow, WindowNews
 from regional_limiter.model.share import WINDOW_POOL
 
@@ -32,8 +33,6 @@ ASKS_MOST = 20_000
 GRANTS_AT_ONCE = 500
 REISSUE_PAUSES_MOST = 64
 """A grant that is not read of is said again after a pause, which doubles each time up to so many."""
-PART_BYTES = 600_000
-"""Of a snapshot's part as JSON: the head and an odd estimate still fit into a message of 900 kB."""
 _ROW_BYTES = 48
 _TOTAL_BYTES = 12
 
@@ -105,17 +104,7 @@ class WindowLedger:
 
     def to_parts(self) -> Iterator[dict[str, tuple[WindowTotals, ...]]]:
         """For a snapshot, in parts of bounded size."""
-        part: dict[str, tuple[WindowTotals, ...]] = {}
-        size = 0
-        for key, windows in self._rows():
-            more = len(key.encode()) + sum(_row_bytes(totals) for _, _, totals in windows)
-            if part and size + more > PART_BYTES:
-                yield part
-                part, size = {}, 0
-            part[key] = windows
-            size += more
-        if part:
-            yield part
+        return in_parts(self._rows(), _windows_bytes)
 
     @classmethod
     def of(cls, windows: Mapping[str, Iterable[WindowTotals]], ended_ms: int) -> WindowLedger:
@@ -126,8 +115,9 @@ class WindowLedger:
         return ledger
 
 
-def _row_bytes(totals: Mapping[str, int]) -> int:
-    return _ROW_BYTES + sum(len(region) + _TOTAL_BYTES for region in totals)
+def _windows_bytes(key: str, windows: Iterable[WindowTotals]) -> int:
+    rows = (_ROW_BYTES + sum(len(region) + _TOTAL_BYTES for region in totals) for _, _, totals in windows)
+    return len(key.encode()) + sum(rows)
 
 
 class _Asked(NamedTuple):

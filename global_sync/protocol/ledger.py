@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from global_sync.protocol.escrow import PART_BYTES, WindowLedger
+from global_sync.protocol.escrow import WindowLedger
 from global_sync.protocol.messages import Config, Done, LeaseRecord, Seq, Snapshot, Times, Welcome
+from global_sync.protocol.snapshot_parts import in_parts
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.keys import rule_of
 
@@ -219,7 +220,7 @@ class Ledger:
     ) -> list[Snapshot]:
         """The ledger verbatim, without what is dead at ``now_us``, in parts of bounded size."""
         alive = {name: session for name, session in self.sessions.items() if now_us < session.end_us}
-        ledgers = list(_slices(self._alive_records(alive), max(1, keys_per_part))) or [{}]
+        ledgers = list(in_parts(self._alive_records(alive), _key_bytes, max(1, keys_per_part))) or [{}]
         windows = list(self.windows.to_parts())
         head = Snapshot(
             epoch=epoch,
@@ -288,22 +289,5 @@ def _entry_of(sessions: Mapping[tuple[str, int], Session], region: str, seq: Seq
     return Entry(seq, value, number, implicit)
 
 
-def _slices(
-    items: Iterator[tuple[str, dict[str, tuple[tuple[Seq, int, int], ...]]]], size: int
-) -> Iterator[dict[str, dict[str, tuple[tuple[Seq, int, int], ...]]]]:
-    """Parts of at most ``size`` keys, and of at most about ``PART_BYTES`` once encoded."""
-    part: dict[str, dict[str, tuple[tuple[Seq, int, int], ...]]] = {}
-    part_bytes = 0
-    for key, records in items:
-        key_bytes = len(key) + 8
-        key_bytes += sum(len(region) + 8 + _RECORD_BYTES * len(kept) for region, kept in records.items())
-        if part and part_bytes + key_bytes > PART_BYTES:
-            yield part
-            part, part_bytes = {}, 0
-        part[key] = records
-        part_bytes += key_bytes
-        if len(part) == size:
-            yield part
-            part, part_bytes = {}, 0
-    if part:
-        yield part
+def _key_bytes(key: str, ledger: Mapping[str, tuple[tuple[Seq, int, int], ...]]) -> int:
+    return len(key) + 8 + sum(len(region) + 8 + _RECORD_BYTES * len(kept) for region, kept in ledger.items())
