@@ -17,11 +17,11 @@ from apportion._types import Answer, Check, InvalidRequest, NoAnswer
 
 IN_FLIGHT_MOST: Final = 2
 CHECKS_MOST: Final = 500
+"""Of one request; a node takes 1,000."""
 BYTES_MOST: Final = 1_000_000
 """Of a batch; a node takes 1 MiB.  A check that is larger by itself goes alone, and is refused alone."""
 _BYTES_BESIDE: Final = 300
 """Of a check: names of fields, the domain and the ids."""
-"""Of one request; a node takes 1,000."""
 WAITING_MOST: Final = 10_000
 
 Said = Answer | InvalidRequest | NoAnswer

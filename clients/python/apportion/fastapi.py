@@ -81,8 +81,8 @@ def limit(
     ``ip``, ``full_ip`` and ``method``.
 
     What is read off a request is a dependency itself: FastAPI fills and checks its parameters, and answers 422 by
-    itself, with nothing charged, where one is not as declared.  A first
-    parameter without an annotation, as a lambda's, is the request.
+    itself, with nothing charged, where one is not as declared.  A first parameter without an annotation, as a
+    lambda's, is the request.
     """
     of_cost = _filled(cost if callable(cost) else lambda request: cost)
     of_key = _filled(_nothing if key is None else key)
