@@ -14,7 +14,7 @@ from tests.e2e.bound import rate_between, worst_excess
 from tests.e2e.system import LocalSystem
 
 KEYS = [f"client-{n}" for n in range(60)]
-RUN_S = 27.0
+RUN_S = 24.0
 BURST, RATE = 20, 100
 LOST_CHARGES = 10
 """A failover loses the charges of its replication lag: some milliseconds of 100 a second."""
@@ -30,6 +30,16 @@ def primary_of(redis_servers: list[dict[str, Any]], pattern: str) -> dict[str, A
                     holders.append(server)
     assert len(holders) == 1
     return holders[0]
+
+
+def outage_s(degraded: list[CheckRecord], killed_at: float) -> float:
+    """Until Redis decided all checks of a second: now and then a node that stalls decides a single one."""
+    end = killed_at
+    for check in sorted(degraded, key=lambda one: one.sent_at):
+        if check.sent_at - end > 1:
+            break
+        end = max(end, check.answered_at)
+    return end - killed_at
 
 
 def slowest_of(checks: list[CheckRecord], killed_at: float) -> str:
@@ -64,7 +74,7 @@ async def test_a_killed_primary_degrades_its_shard_only_and_its_replica_takes_ov
 
     during = [check for check in checks + shared if killed_at <= check.sent_at < killed_at + 8]
     degraded = degraded_after_the_kill(checks)
-    last_degraded_s = max(check.answered_at for check in degraded_after_the_kill(shared)) - killed_at
+    back_after_s = outage_s(degraded_after_the_kill(shared), killed_at)
     outage = [check for check in checks if killed_at <= check.sent_at < killed_at + 3]
     share_degraded = sum(check.degraded for check in outage) / len(outage)
     latencies_ms = sorted((check.answered_at - check.sent_at) * 1000 for check in during)
@@ -72,16 +82,17 @@ async def test_a_killed_primary_degrades_its_shard_only_and_its_replica_takes_ov
     admitted = [(check.sent_at, check.answered_at) for check in shared if check.allowed]
     before = rate_between(admitted, killed_at - 3, killed_at)
     meanwhile = rate_between(admitted, killed_at + 0.5, killed_at + 3)
-    after = rate_between(admitted, killed_at + 16, killed_at + 20)
+    after = rate_between(admitted, killed_at + 12, killed_at + 17)
     print(
-        f"{share_degraded:.0%} of the spread checks degraded, the shard back after {last_degraded_s:.1f} s,"
+        f"{share_degraded:.0%} of the spread checks degraded, the shard back after {back_after_s:.1f} s,"
         f" 99 % within {p99_ms:.1f} ms, slowest {slowest_ms:.1f} ms;"
         f" global key before {before:.1f}/s, without its shard {meanwhile:.1f}/s, after {after:.1f}/s"
     )
     assert degraded
     assert 0.1 < share_degraded < 0.6, "other shards were affected, or this one was not"
     assert slowest_ms < 1000, slowest_of(during, killed_at)  # nobody waits for a dead server; how long is printed
-    assert last_degraded_s < 15
+    assert p99_ms < 50
+    assert back_after_s < 10
     assert all(check.allowed for check in checks if killed_at <= check.sent_at), (
         "nobody was near the regional limit"
     )
