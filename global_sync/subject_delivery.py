@@ -1,14 +1,17 @@
 """Brings what is known of clients from its topic into a region's store, and again where the store lost it.  [IO]
 
 The store keeps how far it has come, group by group, so whoever takes over, and a process that starts anew, go on
-from there.  A group that has lost its place is filled from the beginning of the topic, and has none until the end.
+from there.  A group that has lost its place is filled from the beginning of the topic.  Each write moves its
+group's place (see ``store/subjects.py``), so that what is lost in between is noticed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Coroutine
+from typing import NamedTuple
 
 import structlog
 
@@ -30,6 +33,18 @@ log = structlog.get_logger(__name__)
 class _Lost(Exception):
     """A group of the store is not where this process brought it: a primary came back without its keys, or another
     agent writes."""
+
+
+class _Read(NamedTuple):
+    write: SubjectWrite
+    offset: int
+
+
+def _next_place(before: int | None, reached: int) -> int:
+    """Of a group into which has been written what lies before ``reached``."""
+    if before is None:
+        return -1 - secrets.randbits(48)
+    return max(before, reached) if before >= 0 else before - 1
 
 
 class SubjectDelivery:
@@ -66,7 +81,7 @@ class SubjectDelivery:
     async def _follow(self) -> None:
         """From where the store has come to, until a look finds that it has lost something."""
         self._positions = await self._store.subject_positions()
-        known = [position for position in self._positions if position is not None]
+        known = [position for position in self._positions if position is not None and position >= 0]
         start: Start = min(known) if len(known) == GROUPS and not self._missed else "earliest"
         if len(known) < GROUPS:
             self.fillings += 1
@@ -90,7 +105,7 @@ class SubjectDelivery:
             log.error(
                 "the store has read more of the topic of subjects than there is: is this another Kafka?", end=end
             )
-        gathered: dict[int, list[SubjectWrite]] = {}
+        gathered: dict[int, list[_Read]] = {}
         count = 0
         looked_s = self._now_s()
         while self._is_active():
@@ -111,39 +126,35 @@ class SubjectDelivery:
                     raise _Lost
                 await self._settle(reader.next_offset)
 
-    def _gather(self, message: Message, gathered: dict[int, list[SubjectWrite]]) -> None:
+    def _gather(self, message: Message, gathered: dict[int, list[_Read]]) -> None:
         try:
             one = decode_record(message.key, message.value)
         except ValueError as error:
             self.malformed += 1
             log.error("subject not understood", offset=message.offset, error=str(error))
             return
-        gathered.setdefault(group_of(one.domain, one.client_key), []).append(one)
+        gathered.setdefault(group_of(one.domain, one.client_key), []).append(_Read(one, message.offset))
 
-    async def _write(self, gathered: dict[int, list[SubjectWrite]], reached: int) -> None:
-        await self._at_once([self._write_group(group, subjects, reached) for group, subjects in gathered.items()])
+    async def _write(self, gathered: dict[int, list[_Read]], reached: int) -> None:
+        await self._at_once([self._write_group(group, records, reached) for group, records in gathered.items()])
 
-    async def _write_group(self, group: int, subjects: list[SubjectWrite], reached: int) -> None:
-        before = self._positions[group]
-        for at in range(0, len(subjects), CLIENTS_A_WRITE):
-            is_last = at + CLIENTS_A_WRITE >= len(subjects)
-            # A group that is being filled has no position yet.
-            moved = (before, reached) if is_last and before is not None else None
-            if not await self._store.write_subjects(group, subjects[at : at + CLIENTS_A_WRITE], moved):
-                raise _Lost
-        if before is not None:
-            self._positions[group] = reached
-        self.written += len(subjects)
+    async def _write_group(self, group: int, records: list[_Read], reached: int) -> None:
+        for at in range(0, len(records), CLIENTS_A_WRITE):
+            some = records[at : at + CLIENTS_A_WRITE]
+            is_last = at + CLIENTS_A_WRITE >= len(records)
+            after = _next_place(self._positions[group], reached if is_last else some[-1].offset + 1)
+            await self._move(group, [one.write for one in some], after)
+        self.written += len(records)
 
     async def _settle(self, reached: int) -> None:
         """All groups have come as far as ``reached``."""
         behind = [group for group, position in enumerate(self._positions) if position != reached]
-        await self._at_once([self._settle_group(group, reached) for group in behind])
+        await self._at_once([self._move(group, [], reached) for group in behind])
 
-    async def _settle_group(self, group: int, reached: int) -> None:
-        if not await self._store.write_subjects(group, [], (self._positions[group], reached)):
+    async def _move(self, group: int, subjects: list[SubjectWrite], after: int) -> None:
+        if not await self._store.write_subjects(group, subjects, (self._positions[group], after)):
             raise _Lost
-        self._positions[group] = reached
+        self._positions[group] = after
 
     async def _at_once(self, calls: list[Coroutine[None, None, None]]) -> None:
         """All of them, a few at a time; raises the first of their errors when all have ended."""

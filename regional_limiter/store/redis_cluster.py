@@ -44,6 +44,7 @@ from regional_limiter.store.subjects import (
     SubjectFound,
     SubjectWrite,
     client_storage_key,
+    filling_key,
     group_of,
     held_attributes,
     position_key,
@@ -295,20 +296,22 @@ class RedisClusterStore:
         self.cluster.submit(command, _GROUP_SLOTS[group], self._look_ups, partial(_told_subject, done))
 
     async def subject_positions(self) -> list[int | None]:
-        positions = await asyncio.gather(*(self._subject_position(group) for group in range(GROUPS)))
-        return list(positions)
+        return list(await asyncio.gather(*(self._subject_position(group) for group in range(GROUPS))))
 
     async def _subject_position(self, group: int) -> int | None:
-        reply = await self._of_group(group, pack("GET", position_key(group)))
-        return None if reply is None else int(cast(bytes, reply))
+        reply = await self._of_group(group, pack("MGET", position_key(group), filling_key(group)))
+        position, filling = cast(list[bytes | None], reply)
+        place = filling if position is None else position
+        return None if place is None else int(place)
 
     async def write_subjects(
-        self, group: int, subjects: Sequence[SubjectWrite], moved: tuple[int | None, int] | None = None
+        self, group: int, subjects: Sequence[SubjectWrite], moved: tuple[int | None, int]
     ) -> bool:
-        keys = [position_key(group), *(client_storage_key(group, one.domain, one.client_key) for one in subjects)]
+        clients = (client_storage_key(group, one.domain, one.client_key) for one in subjects)
+        keys = [position_key(group), filling_key(group), *clients]
         said = [part for one in subjects for part in (one.version, one.attributes)]
-        before, after = ("", "") if moved is None else ("" if moved[0] is None else moved[0], moved[1])
-        command = pack("EVAL", WRITE_SCRIPT, len(keys), *keys, before, after, *said)
+        before = "" if moved[0] is None else moved[0]
+        command = pack("EVAL", WRITE_SCRIPT, len(keys), *keys, before, moved[1], *said)
         return await self._of_group(group, command) == 1
 
     async def _of_group(self, group: int, command: bytes) -> object:

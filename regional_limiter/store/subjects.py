@@ -1,9 +1,10 @@
 """What is known of clients, kept in the region's store instead of every node's memory: how it lies there.  Pure.
 
 A client is a key of its own, in one of ``GROUPS`` groups; a group shares a hash tag, so it moves, is lost, and is
-written as one.  Beside its clients a group keeps its position: how far the topic of subjects has been read into it,
-written in the same call as the clients.  A group without one is not filled (yet); and who takes a group for being
-where it is not, writes nothing.
+written as one.  Beside its clients a group keeps its place, which each write moves in the same call: how far the
+topic of subjects has been read into it (0 and more); or, while it is being filled, a negative number, which no
+other filling has.  Nodes take a group for filled only by the first.  Who takes a group for being where it is not, writes
+nothing: so what was lost between two writes is noticed by the second.
 """
 
 from __future__ import annotations
@@ -58,16 +59,16 @@ class SubjectStore(SubjectLookup, Protocol):
     """What the region's agent needs.  Raises StoreUnavailable."""
 
     async def subject_positions(self) -> list[int | None]:
-        """By group: the offset in the topic up to which it has been read into the group; None: not filled."""
+        """By group: its place; None: it has none."""
         ...
 
     async def write_subjects(
-        self, group: int, subjects: Sequence[SubjectWrite], moved: tuple[int | None, int] | None = None
+        self, group: int, subjects: Sequence[SubjectWrite], moved: tuple[int | None, int]
     ) -> bool:
         """Write what is newer than what is there.  ``subjects``: of this group, at most ``CLIENTS_A_WRITE``.
 
-        ``moved``: from which position to which this brings the group; False, and nothing is written, where it was
-        not there: somebody else wrote meanwhile, or it was lost.  None: the position stays.
+        ``moved``: from which place to which this brings the group; False, and nothing is written, where it was
+        not there: somebody else wrote meanwhile, or it was lost.
         """
         ...
 
@@ -85,17 +86,26 @@ def position_key(group: int) -> str:
     return f"rl:s{{{tag_of_group(group)}}}"
 
 
+def filling_key(group: int) -> str:
+    """Where the place is while the group is being filled.  (No domain begins so.)"""
+    return f"{position_key(group)}:filling"
+
+
 def client_storage_key(group: int, domain: str, client_key: str) -> str:
     return f"{position_key(group)}{domain}/{client_key}"
 
 
 WRITE_SCRIPT: Final = f"""
-if ARGV[2] ~= '' then
-  if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+local place = redis.call('GET', KEYS[1]) or redis.call('GET', KEYS[2]) or ''
+if place ~= ARGV[1] then return 0 end
+if string.sub(ARGV[2], 1, 1) == '-' then
+  redis.call('SET', KEYS[2], ARGV[2])
+else
   redis.call('SET', KEYS[1], ARGV[2])
+  redis.call('DEL', KEYS[2])
 end
-for i = 2, #KEYS do
-  local version, set = ARGV[2 * i - 1], ARGV[2 * i]
+for i = 3, #KEYS do
+  local version, set = ARGV[2 * i - 3], ARGV[2 * i - 2]
   local held = redis.call('GET', KEYS[i])
   if not held or tonumber(string.match(held, '^%d+')) <= tonumber(version) then
     if set == '' then
@@ -107,8 +117,8 @@ for i = 2, #KEYS do
 end
 return 1
 """
-"""KEYS: the group's position, its clients.  ARGV: the positions before and after ("": none; both: it stays), then
-version and JSON of each client."""
+"""KEYS: the group's position, its place while it is being filled, its clients.  ARGV: the places before and after
+("": none), then version and JSON of each client."""
 
 
 def held_attributes(held: bytes | None) -> bytes:
@@ -129,18 +139,17 @@ class SubjectsInMemory:
 
     def look_up(self, domain: str, client_key: str, done: LookedUp) -> None:
         _, attributes = self._held.get((domain, client_key), (0, b""))
-        done(SubjectFound(attributes, group_of(domain, client_key) in self._positions))
+        done(SubjectFound(attributes, self._positions.get(group_of(domain, client_key), -1) >= 0))
 
     async def subject_positions(self) -> list[int | None]:
         return [self._positions.get(group) for group in range(GROUPS)]
 
     async def write_subjects(
-        self, group: int, subjects: Sequence[SubjectWrite], moved: tuple[int | None, int] | None = None
+        self, group: int, subjects: Sequence[SubjectWrite], moved: tuple[int | None, int]
     ) -> bool:
-        if moved is not None:
-            if self._positions.get(group) != moved[0]:
-                return False
-            self._positions[group] = moved[1]
+        if self._positions.get(group) != moved[0]:
+            return False
+        self._positions[group] = moved[1]
         for one in subjects:
             place = one.domain, one.client_key
             if one.version >= self._held.get(place, (0, b""))[0]:

@@ -371,16 +371,18 @@ async def test_what_is_known_of_clients_is_written_with_how_far_their_group_has_
     same_group = [key for key in (f"c/{{{n}}} ü" for n in range(20_000)) if group_of("d", key) == 5][:50]
     gold = b'{"tier":"gold"}'
     assert await store.subject_positions() == [None] * GROUPS
-    assert await store.write_subjects(5, [SubjectWrite("d", key, 3, gold) for key in same_group])
+    assert await store.write_subjects(5, [SubjectWrite("d", key, 3, gold) for key in same_group], (None, -7))
     assert await looked_up(store, same_group[0]) == SubjectFound(gold, False)
-    assert await store.write_subjects(5, [], (None, 50))
+    assert (await store.subject_positions())[5] == -7
+    assert not await store.write_subjects(5, [], (None, 50))  # somebody is filling it
+    assert await store.write_subjects(5, [], (-7, 50))
     assert (await store.subject_positions())[5] == 50
     assert await looked_up(store, same_group[49]) == SubjectFound(gold, True)
     forget = [SubjectWrite("d", same_group[0], 4, b"")]
     assert not await store.write_subjects(5, forget, (49, 60))  # somebody else was here
     assert await looked_up(store, same_group[0]) == SubjectFound(gold, True)
     assert await store.write_subjects(5, forget, (50, 60))
-    assert await store.write_subjects(5, [SubjectWrite("d", same_group[0], 3, gold)])  # too late
+    assert await store.write_subjects(5, [SubjectWrite("d", same_group[0], 3, gold)], (60, 60))  # too late
     assert await looked_up(store, same_group[0]) == SubjectFound(b"", True)
     assert await store.write_subjects(5, [SubjectWrite("d", same_group[0], 5, gold)], (60, 61))
     assert await looked_up(store, same_group[0]) == SubjectFound(gold, True)

@@ -15,7 +15,14 @@ from global_sync.subject_delivery import SubjectDelivery
 from global_sync.subject_records import decode_record, encode_records, faults_of
 from global_sync.transport.base import SUBJECTS
 from global_sync.transport.memory import MemoryHub
-from regional_limiter.store.subjects import GROUPS, SubjectFound, SubjectsInMemory, SubjectWrite, group_of
+from regional_limiter.store.subjects import (
+    CLIENTS_A_WRITE,
+    GROUPS,
+    SubjectFound,
+    SubjectsInMemory,
+    SubjectWrite,
+    group_of,
+)
 
 Known = dict[str, dict[str, str]]
 
@@ -101,11 +108,53 @@ async def test_a_group_that_was_lost_is_not_taken_for_filled_when_something_new_
     assert (await store.subject_positions())[group] is None
 
 
+class OfAReplica(SubjectsInMemory):
+    """When told so, the next write with clients is answered, and is not there: the replica had not got it yet."""
+
+    misses_a_write = False
+
+    async def write_subjects(
+        self, group: int, subjects: Sequence[SubjectWrite], moved: tuple[int | None, int]
+    ) -> bool:
+        before = self._positions.copy(), self._held.copy()
+        written = await super().write_subjects(group, subjects, moved)
+        if subjects and self.misses_a_write:
+            self.misses_a_write = False
+            self._positions, self._held = before
+        return written
+
+
+@pytest.mark.parametrize("is_filled", [False, True])
+async def test_a_write_that_a_promoted_replica_had_not_got_is_made_again(is_filled: bool) -> None:
+    """The first of two into one group: the second does not find the group where the first brought it."""
+    hub, store = MemoryHub(), OfAReplica()
+    names = [name for name in (f"c{n}" for n in range(60_000)) if group_of("d", name) == 5][: CLIENTS_A_WRITE + 50]
+    assert len(names) > CLIENTS_A_WRITE
+    async with delivering(hub, store):
+        if is_filled:
+            await until_filled(hub, store)
+        store.misses_a_write = True
+        await say(hub, 1, {name: {"tier": "gold"} for name in names})
+        await until_filled(hub, store)
+        assert not store.misses_a_write
+        assert len(held(store, names)) == len(names)
+
+
+async def test_what_is_lost_between_the_filling_of_a_group_and_its_end_is_brought_again() -> None:
+    hub, store = MemoryHub(), OfAReplica()
+    await say(hub, 1, {"acme": {"tier": "gold"}})
+    store.misses_a_write = True
+    async with delivering(hub, store) as delivery:
+        await until_filled(hub, store)
+        assert held(store, ["acme"]) == {"acme": {"tier": "gold"}}
+        assert delivery.fillings == 2
+
+
 async def test_an_older_word_does_not_come_after_a_newer_one() -> None:
     store = SubjectsInMemory()
     group = group_of("d", "acme")
-    assert await store.write_subjects(group, [SubjectWrite("d", "acme", 8, b"")])
-    assert await store.write_subjects(group, [SubjectWrite("d", "acme", 7, b'{"tier":"gold"}')])
+    assert await store.write_subjects(group, [SubjectWrite("d", "acme", 8, b"")], (None, -1))
+    assert await store.write_subjects(group, [SubjectWrite("d", "acme", 7, b'{"tier":"gold"}')], (-1, -2))
     assert held(store, ["acme"]) == {}
 
 
