@@ -119,15 +119,9 @@ def worst_excess(
     checker = BoundChecker(limit.capacity, limit.refill, slack_per_mille=SLACK_PER_MILLE)
     events = moments(admitted, checker)
     for excuse in excuses:
-        events.append((floor(excuse.start * 1e6), 0, partial(_begin, checker, excuse, limit)))
-        events.append((ceil(excuse.end * 1e6), 3, partial(_end, checker, excuse, limit)))
+        start_us, end_us = floor(excuse.start * 1e6), ceil(excuse.end * 1e6)
+        more = excuse.burst(limit), excuse.rate(limit)
+        events.append((start_us, 0, partial(checker.allow_from, start_us, *more)))
+        events.append((end_us, 3, partial(checker.allow_until, end_us, *more)))
     replay(events)
     return checker.worst, (checker.worst_since_us / 1e6, checker.worst_at_us / 1e6)
-
-
-def _begin(checker: BoundChecker, excuse: Excuse, limit: Limit) -> None:
-    checker.allow_from(floor(excuse.start * 1e6), excuse.burst(limit), excuse.rate(limit))
-
-
-def _end(checker: BoundChecker, excuse: Excuse, limit: Limit) -> None:
-    checker.allow_until(ceil(excuse.end * 1e6), excuse.burst(limit), excuse.rate(limit))

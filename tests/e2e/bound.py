@@ -6,6 +6,7 @@ An admission is known to lie between the moment its check was sent and the momen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import ceil, floor
 
 from global_sync.simulation.bound import BoundChecker, WindowBound
@@ -30,8 +31,8 @@ def moments(admitted: Iterable[tuple[float, float]], checker: BoundChecker) -> l
     events: list[Event] = []
     for sent, answered in admitted:
         sent_us, answered_us = floor(sent * 1e6), ceil(answered * 1e6)
-        events.append((sent_us, 1, lambda at_us=sent_us: checker.sent(at_us, 1)))  # type: ignore[misc]
-        events.append((answered_us, 2, lambda at_us=answered_us: checker.answered(at_us, 1)))  # type: ignore[misc]
+        events.append((sent_us, 1, partial(checker.sent, sent_us, 1)))
+        events.append((answered_us, 2, partial(checker.answered, answered_us, 1)))
     return events
 
 
