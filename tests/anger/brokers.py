@@ -101,11 +101,10 @@ class Brokers:
             pytest.fail(f"Kafka's storage was not formatted: {done.stdout[-2000:]}{done.stderr[-2000:]}")
         for place in range(1, COUNT):
             shutil.copytree(self._data(0), self._data(place))
-            meta = self._data(place) / "meta.properties"
-            lines = dict(line.split("=", 1) for line in meta.read_text().splitlines() if "=" in line)
-            lines["node.id"] = str(self.node(place))
-            lines["directory.id"] = "A" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[1:22]
-            meta.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+            meta = self._meta(place)
+            meta["node.id"] = str(self.node(place))
+            meta["directory.id"] = "A" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[1:22]
+            self._meta_file(place).write_text("".join(f"{name}={value}\n" for name, value in meta.items()))
 
     def start(self, places: Iterable[int] = range(COUNT)) -> None:
         """Start those, and wait until they listen."""
@@ -135,10 +134,11 @@ class Brokers:
             process.wait()
 
     def end(self, place: int, within_s: float = 120) -> None:
-        """As an operator ends a broker: it hands over what it leads."""
-        process = self._processes.pop(place)
+        """As an operator ends a broker: it hands over what it leads.  One that takes longer is left to ``stop``."""
+        process = self._processes[place]
         process.terminate()
         process.wait(within_s)
+        del self._processes[place]
 
     def freeze(self, *places: int) -> None:
         for place in places:
@@ -174,14 +174,21 @@ class Brokers:
 
     def directory_id(self, place: int) -> str:
         """What its disk is called in the quorum."""
-        lines = (self._data(place) / "meta.properties").read_text().splitlines()
-        return dict(line.split("=", 1) for line in lines if "=" in line)["directory.id"]
+        return self._meta(place)["directory.id"]
 
     def config(self, place: int) -> Path:
         return self._directory / f"server-{place}.properties"
 
     def _data(self, place: int) -> Path:
         return self._directory / f"data-{place}"
+
+    def _meta(self, place: int) -> dict[str, str]:
+        """What its disk says of itself."""
+        lines = self._meta_file(place).read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines if "=" in line)
+
+    def _meta_file(self, place: int) -> Path:
+        return self._data(place) / "meta.properties"
 
     def _log(self, place: int) -> Path:
         return self._directory / f"kafka-{place}.log"
