@@ -21,10 +21,10 @@ from global_sync.transport.base import RULES
 from global_sync.transport.kafka import KafkaOptions, KafkaTransport
 from infra.deploy_tools import node_exporter, redis_exporter
 from infra.install import redis_server
-from infra.processes import ProcessDirectory
+from infra.processes import Process, ProcessDirectory
 from tests.chaos.load import Stream, written
 from tests.e2e.alerting import Prometheus
-from tests.e2e.system import ROOT, LocalSystem
+from tests.e2e.system import CLI, ROOT, LocalSystem
 
 RULES_FILE = Path(__file__).with_name("rules.yaml")
 ACCESS = '10.0.0.1 - - [30/Nov/2026:10:00:00 +0000] "GET /shared HTTP/1.1" 200 5 "-" "-"\n'
@@ -40,7 +40,11 @@ NEWER = "written-by-a-newer-version"
 def commands_of(alert: str) -> list[str]:
     """What the alert's section of the runbook says to run."""
     section = RUNBOOK.read_text().partition(f"\n## {alert}\n")[2].partition("\n## ")[0]
-    return re.findall(r"`((?:apportion|redis-cli) [^`]+)`", section)
+    return commands_in(section)
+
+
+def commands_in(text: str) -> list[str]:
+    return re.findall(r"`((?:apportion|redis-cli) [^`]+)`", text)
 
 
 class Desk:
@@ -58,11 +62,12 @@ class Desk:
 
     # ---- what is asked
 
-    def ask(self, rates: dict[str, float], *, rule: str = "shared") -> None:
-        """From now on, these checks a second, of fifty clients."""
+    def ask(self, rates: dict[str, float]) -> None:
+        """From now on, these checks a second, of one client."""
         self._end_load()
-        keys = [f"client-{number}" for number in range(50)] if rule != "shared" else ["one"]
-        streams = [Stream(region, rule, self.system.nodes(region), keys, rate) for region, rate in rates.items()]
+        streams = [
+            Stream(region, "shared", self.system.nodes(region), ["one"], rate) for region, rate in rates.items()
+        ]
         spec, log = self._directory / "load.json", self._directory / "answers.jsonl"
         spec.write_text(written(streams))
         command = [sys.executable, "-m", "tests.chaos.load", str(spec), str(log)]
@@ -101,7 +106,7 @@ class Desk:
             starts = [shutil.which("redis-cli") or str(redis_server().with_name("redis-cli"))]
             words = [server if word == "HOST:PORT" else word for word in words]
         else:
-            starts = [sys.executable, "-m", "services.cli.main"]
+            starts = CLI
             needs = {"region": str(config), "hub": str(self.system.directory / "hub.toml")}
             words += ["-c", needs[words[0]]] if words[0] in needs and "-c" not in words else []
             words += MORE_WORDS.get(command, [])
@@ -122,12 +127,9 @@ class Desk:
     def _config(self, region: str) -> Path:
         return Path(self.system.addresses["regions"][region]["config"])
 
-    def _processes(self, region: str) -> ProcessDirectory:
-        return ProcessDirectory(self._config(region).parent)
-
     def region(self, command: str, region: str) -> None:
         done = subprocess.run(
-            [sys.executable, "-m", "services.cli.main", "region", command, "-c", str(self._config(region))],
+            [*CLI, "region", command, "-c", str(self._config(region))],
             cwd=ROOT, capture_output=True, text=True, timeout=200, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
@@ -135,32 +137,31 @@ class Desk:
     def region_up(self, region: str) -> None:
         self.region("up", region)
 
-    def sync_pid(self, region: str) -> int:
-        process = self._processes(region).find("sync")
-        assert process is not None
-        return process.pid
+    def broker(self) -> Process:
+        return _running(self.system.directory, "kafka")
+
+    def sync_service(self, region: str) -> Process:
+        return _running(self._config(region).parent, "sync")
 
     def kill_sync(self, region: str) -> None:
-        os.kill(self.sync_pid(region), signal.SIGKILL)
+        self.sync_service(region).signal(signal.SIGKILL)
 
-    def redis_pid(self, region: str, port: int) -> int:
-        process = self._processes(region).find(f"redis-{port}")
-        assert process is not None
-        return process.pid
+    def _redis_server(self, region: str, port: int) -> Process:
+        return _running(self._config(region).parent, f"redis-{port}")
 
     def _ports(self, region: str) -> list[int]:
         return [int(server["port"]) for server in self.system.addresses["regions"][region]["redis"]]
 
-    def shard(self, region: str) -> list[int]:
-        """The pids of a primary and of its replica."""
+    def shard(self, region: str) -> list[Process]:
+        """A primary and its replicas."""
         port = self._primary_ports(region)[0]
         with redis.Redis(port=port, decode_responses=True) as client:
             told = client.info("replication")
         replicas = [int(told[f"slave{number}"]["port"]) for number in range(int(told["connected_slaves"]))]
-        return [self.redis_pid(region, one) for one in (port, *replicas)]
+        return [self._redis_server(region, one) for one in (port, *replicas)]
 
-    def primaries(self, region: str) -> list[int]:
-        return [self.redis_pid(region, port) for port in self._primary_ports(region)]
+    def primaries(self, region: str) -> list[Process]:
+        return [self._redis_server(region, port) for port in self._primary_ports(region)]
 
     def _primary_ports(self, region: str) -> list[int]:
         found = []
@@ -181,7 +182,7 @@ class Desk:
 
     def kill_redis(self, region: str) -> None:
         for port in self._ports(region):
-            os.kill(self.redis_pid(region, port), signal.SIGKILL)
+            self._redis_server(region, port).signal(signal.SIGKILL)
 
     def forget_everything(self, region: str) -> None:
         """The region is new: no process, no file but its own."""
@@ -192,14 +193,15 @@ class Desk:
         self.region_up(region)
 
     @contextmanager
-    def stopped(self, *pids: int) -> Iterator[None]:
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+    def stopped(self, *processes: Process) -> Iterator[None]:
+        """They may be killed meanwhile."""
+        for process in processes:
+            process.signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
+            for process in processes:
+                process.signal(signal.SIGCONT)
 
     def bound_memory(self, over_used: float) -> None:
         """The first server of a region may use so many times of what it uses; 0: what it likes."""
@@ -253,3 +255,9 @@ class Desk:
         for child in self._children:
             child.terminate()
             child.wait(20)
+
+
+def _running(directory: Path, name: str) -> Process:
+    process = ProcessDirectory(directory).find(name)
+    assert process is not None, f"{name} does not run"
+    return process

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,8 @@ import yaml
 
 from infra.deploy_tools import prometheus
 from infra.monitoring.alerts import rules_file
+from infra.processes import ProcessDirectory, stop, wait_ready
+from infra.region.region import answers
 from tests.e2e.system import LocalSystem
 
 SHORTER = 10
@@ -47,12 +48,6 @@ class Prometheus:
 
     def __init__(self, url: str) -> None:
         self._http = httpx.Client(base_url=url, timeout=10, trust_env=False)
-
-    def ready(self) -> bool:
-        try:
-            return self._http.get("/-/ready").status_code == 200
-        except httpx.HTTPError:
-            return False
 
     def query(self, expr: str) -> list[dict[str, Any]]:
         answer = self._http.get("/api/v1/query", params={"query": expr}).raise_for_status().json()
@@ -107,16 +102,13 @@ def watching(system: LocalSystem, directory: Path, port: int, exporters: Sequenc
     (directory / "prometheus.yaml").write_text(yaml.safe_dump(config))
     command = [str(prometheus()), f"--config.file={directory / 'prometheus.yaml'}"]
     command += [f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
-    with (directory / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    watch = Prometheus(f"http://127.0.0.1:{port}")
+    url = f"http://127.0.0.1:{port}"
+    watch = Prometheus(url)
+    processes = ProcessDirectory(directory)
+    process = processes.start("prometheus", command)
     try:
-        end = time.monotonic() + 60
-        while not watch.ready():
-            assert time.monotonic() < end, (directory / "log").read_text()[-3000:]
-            time.sleep(0.2)
+        wait_ready(processes, process, lambda: answers(f"{url}/-/ready"), patience_s=60)
         yield watch
     finally:
         watch.close()
-        process.terminate()
-        process.wait(20)
+        stop([process], patience_s=20)

@@ -5,19 +5,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from infra.monitoring.alerts import ALERTS
-from tests.e2e.alert_desk import Desk
+from infra.processes import Process
+from tests.e2e.alert_desk import Desk, commands_in
 from tests.e2e.alerting import watching
 from tests.e2e.conftest import THIRD
 from tests.e2e.system import REGIONS, ROOT, local_system
@@ -53,12 +53,17 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 pytestmark = pytest.mark.timeout(600)
 
 
+def seen(desk: Desk, name: str, labels: Mapping[str, str], *, hub_answers: bool = True) -> None:
+    """It fires, and the runbook's commands are run."""
+    print(f"{name}: fires after {desk.watch.fires(name, labels, FIRES_S):.0f} s")
+    desk.look(name, hub_answers=hub_answers)
+
+
 @contextmanager
 def fires(desk: Desk, *names: str, **labels: str) -> Iterator[None]:
     """They fire, the runbook's commands are run, and they end with what is done inside."""
     for name in names:
-        print(f"{name}: fires after {desk.watch.fires(name, labels, FIRES_S):.0f} s")
-        desk.look(name)
+        seen(desk, name, labels)
     yield
     for name in names:
         print(f"{name}: over after {desk.watch.ends(name, labels, ENDS_S):.0f} s")
@@ -120,11 +125,9 @@ def test_a_region_whose_times_are_not_those_of_the_others(desk: Desk) -> None:
 
 
 def test_a_broker_that_hangs(desk: Desk) -> None:
-    pid = desk.system.addresses["kafka"]["pid"]
-    with desk.stopped(pid):
+    with desk.stopped(desk.broker()):
         for name in ("LogNotAppended", "TopicSilent"):
-            print(f"{name}: fires after {desk.watch.fires(name, {}, FIRES_S):.0f} s")
-            desk.look(name, hub_answers=False)
+            seen(desk, name, {}, hub_answers=False)
     for name in ("LogNotAppended", "TopicSilent"):
         desk.watch.ends(name, {}, ENDS_S)
     desk.system.settle()
@@ -139,10 +142,9 @@ def test_a_shard_that_hangs_with_its_replica(desk: Desk) -> None:
             ("BreakerOpen", {"region": OTHER}),
             ("ConvergenceSlow", {}),
         ):
-            print(f"{name}: fires after {desk.watch.fires(name, labels, FIRES_S):.0f} s")
-            desk.look(name)
-        for pid in shard:
-            os.kill(pid, signal.SIGKILL)
+            seen(desk, name, labels)
+        for server in shard:
+            server.signal(signal.SIGKILL)
     desk.region_up(OTHER)
     desk.ask(dict.fromkeys(REGIONS, 20.0))
     with fires(desk, "PointReset", region=OTHER):
@@ -153,31 +155,26 @@ def test_a_shard_that_hangs_with_its_replica(desk: Desk) -> None:
 def test_redis_that_is_slow_for_moments(desk: Desk) -> None:
     desk.ask(dict.fromkeys(REGIONS, 100.0))
     over = threading.Event()
-    pausing = threading.Thread(target=_pause_now_and_then, args=(desk.primaries(OTHER), over))
+    pausing = threading.Thread(target=_pause_now_and_then, args=(desk, desk.primaries(OTHER), over))
     pausing.start()
     try:
-        print(f"CheckSlow: fires after {desk.watch.fires('CheckSlow', {'region': OTHER}, FIRES_S):.0f} s")
-        desk.look("CheckSlow")
+        seen(desk, "CheckSlow", {"region": OTHER})
     finally:
         over.set()
         pausing.join()
     # That it ends is not waited for: on a machine that does much else checks are slow anyhow.
 
 
-def _pause_now_and_then(pids: list[int], over: threading.Event) -> None:
+def _pause_now_and_then(desk: Desk, primaries: list[Process], over: threading.Event) -> None:
     while not over.wait(0.5):
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        time.sleep(0.03)
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+        with desk.stopped(*primaries):
+            time.sleep(0.03)
 
 
 def test_an_agent_that_hangs_while_rules_change(desk: Desk) -> None:
-    with desk.stopped(desk.sync_pid(OTHER)):
+    with desk.stopped(desk.sync_service(OTHER)):
         desk.change_a_rule()
-        print(f"RuleVersionsApart: fires after {desk.watch.fires('RuleVersionsApart', {}, FIRES_S):.0f} s")
-        desk.look("RuleVersionsApart")
+        seen(desk, "RuleVersionsApart", {})
     desk.watch.ends("RuleVersionsApart", {}, ENDS_S)
     desk.system.settle()
 
@@ -212,6 +209,5 @@ def test_nodes_that_have_never_heard_of_rules(desk: Desk) -> None:
 
 def test_every_alert_was_tried_and_every_command_of_the_runbook(desk: Desk) -> None:
     assert desk.looked_at | set(NOT_TRIED) == {alert.name for alert in ALERTS}
-    page = (ROOT / "docs" / "runbook.md").read_text()
-    written = set(re.findall(r"`((?:apportion|redis-cli) [^`]+)`", page))
+    written = set(commands_in((ROOT / "docs" / "runbook.md").read_text()))
     assert written <= desk.said.keys(), written - desk.said.keys()
