@@ -10,7 +10,6 @@ import re
 import shlex
 import string
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,10 +19,12 @@ import httpx
 from global_sync.transport.base import HISTORY, RULES, Message
 from global_sync.transport.kafka import KafkaOptions, KafkaTransport
 from global_sync.transport.topics import TOPICS
-from infra.install import kafka, kafka_tools
+from infra.install import kafka_tools
 from infra.processes import ProcessDirectory, stop
+from infra.region.region import answers
 from tests.anger.three_brokers import everything
-from tests.e2e.system import ROOT, LocalSystem, wait_for
+from tests.contract.kafka_broker import java
+from tests.e2e.system import CLI, ROOT, LocalSystem, wait_for
 
 PAGE = ROOT / "docs" / "topologies.md"
 SCRIPTS = {
@@ -49,9 +50,8 @@ class Operator:
     """``names``: what the page's ``$NAMES`` stand for.  ``ran``: the commands so far, as they are on the page."""
 
     def __init__(self, names: dict[str, str]) -> None:
-        choice = kafka(last_resort=False)
-        quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"]
-        self._java = [str(choice.java), *quick, "-cp", f"{choice.libs}/*:{kafka_tools()}/*"]
+        *starts, jars = java()
+        self._java = [*starts, f"{jars}:{kafka_tools()}/*"]
         self.names = names
         self.ran: list[str] = []
 
@@ -59,10 +59,7 @@ class Operator:
         """What the command printed."""
         self.ran.append(command)
         program, *words = (string.Template(word).substitute(self.names | names) for word in shlex.split(command))
-        if program == "apportion":
-            starts = [sys.executable, "-m", "services.cli.main"]
-        else:
-            starts = [*self._java, SCRIPTS[program]]
+        starts = CLI if program == "apportion" else [*self._java, SCRIPTS[program]]
         return await asyncio.to_thread(_printed, [*starts, *words], may_fail)
 
     async def until(
@@ -127,14 +124,7 @@ def restart_hub_services(system: LocalSystem) -> None:
         assert running is not None
         assert stop([running], patience_s=30) == [], f"{name} had to be killed"
         processes.start(name, command)
-        wait_for(functools.partial(_ready, system.addresses[name]), 60, f"{name} ready again")
-
-
-def _ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/readyz", timeout=2, trust_env=False).status_code == 200
-    except httpx.HTTPError:
-        return False
+        wait_for(functools.partial(answers, f"{system.addresses[name]}/readyz", 2.0), 60, f"{name} ready again")
 
 
 class Editor:
