@@ -18,7 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import islice
+from typing import NamedTuple
 
 from global_sync.allocation.fair_share import fair_share
 from global_sync.protocol.leader import LeaderSide
@@ -80,6 +82,17 @@ class _Region:
         return max(self.floor, self.want + self.want * _HEADROOM_PER_MILLE // 1000 + _HEADROOM_UNITS)
 
 
+class _Bases(NamedTuple):
+    """Of a domain and region: base and floor, as they are and, if that is more, once the newest configuration is in
+    force."""
+
+    region: str
+    base: int
+    floor: int
+    next_base: int
+    next_floor: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Situation:
     """The regions at one moment.  ``hearing``: they can be given more or less.  ``late``: not heard for a while,
@@ -114,6 +127,8 @@ class LeaderPolicy:
         self._blocked = False
         self._due: dict[str, None] = {}
         self._plans: dict[str, _Plan] = {}
+        self._retries: list[tuple[int, str]] = []
+        self._bases: dict[str, list[_Bases]] = {}
         self._turn: list[str] = []
         self._situation: _Situation | None = None
 
@@ -135,7 +150,8 @@ class LeaderPolicy:
             self._situation = situation
             self._due.update(dict.fromkeys(leader.keys))
             self._due.update(dict.fromkeys(leader.wanted_keys()))
-        self._due.update({key: None for key, plan in self._plans.items() if 0 < plan.retry_us <= now_us})
+        self._take_retries(now_us)
+        self._bases.clear()
         for key in list(islice(self._due, KEYS_A_STEP)):
             del self._due[key]
             records += self._step_key(now_us, leader, key, situation)
@@ -144,6 +160,14 @@ class LeaderPolicy:
         if self._blocked and changed and leader.fits(now_us):
             records += leader.beat(now_us, self.leave_out(now_us, leader))
         return records
+
+    def _take_retries(self, now_us: int) -> None:
+        retries = self._retries
+        while retries and retries[0][0] <= now_us:
+            retry_us, key = heappop(retries)
+            plan = self._plans.get(key)
+            if plan is not None and plan.retry_us == retry_us:
+                self._due[key] = None
 
     def _look_around(self, leader: LeaderSide) -> None:
         """A few keys that nobody has spoken of, in turn: what was missed is found within a minute or so."""
@@ -185,8 +209,18 @@ class LeaderPolicy:
         if not has_records and not leader.wants(key):
             self._plans.pop(key, None)
             return []
-        plan = self._plans.setdefault(key, _Plan(now_us - _CALM_US))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = _Plan(now_us - _CALM_US)
         plan.retry_us = 0
+        records = self._records_of_key(now_us, leader, key, situation, plan, has_records)
+        if plan.retry_us:
+            heappush(self._retries, (plan.retry_us, key))
+        return records
+
+    def _records_of_key(
+        self, now_us: int, leader: LeaderSide, key: str, situation: _Situation, plan: _Plan, has_records: bool
+    ) -> list[Record]:
         regions = self._look(now_us, leader, key, situation, plan)
         if any(one.needs_more for one in regions.values()):
             plan.idle_us = None
@@ -210,13 +244,9 @@ class LeaderPolicy:
     ) -> dict[str, _Region]:
         wants = leader.wants(key)
         regions: dict[str, _Region] = {}
-        pending = leader.config_version != leader.done_version
-        domain = domain_of(key)
-        counts, floors_of = leader.counts, floor_name(domain)
-        named, booked = counts.ledger.bases if pending else {}, counts.ledger.booked
-        configured, next_floors = named.get(domain, {}), named.get(floors_of, {})
-        floors, records = booked.get(floors_of, {}), counts.ledger.keys.get(key)
-        for region, base in _bases(leader, domain).items():
+        counts = leader.counts
+        records = counts.ledger.keys.get(key)
+        for region, base, floor, next_base, next_floor in self._bases_of(leader, domain_of(key)):
             value = leader.lease_value(key, region)
             lease = counts.lease_at(records, region, base, now_us)
             want = wants.get(region)
@@ -225,11 +255,6 @@ class LeaderPolicy:
                 plan.left_base_us.pop(region, None)
             elif lease != base:
                 plan.left_base_us.setdefault(region, now_us)
-            floor = next_floor = floor_of(base, floors.get(region, 0))
-            next_base = base
-            if pending:
-                next_base = max(base, configured.get(region, 0))
-                next_floor = max(floor, floor_of(next_base, next_floors.get(region, 0)))
             listened_us = now_us - plan.left_base_us.get(region, now_us)
             regions[region] = _Region(
                 base=base,
@@ -246,6 +271,13 @@ class LeaderPolicy:
                 heard=base <= 1 or listened_us >= (_LISTEN_TO_WANTS_US if want and want.want else _LISTEN_US),
             )
         return regions
+
+    def _bases_of(self, leader: LeaderSide, domain: str) -> list[_Bases]:
+        """Of every region that may use something of the domain; worked out once a step."""
+        known = self._bases.get(domain)
+        if known is None:
+            known = self._bases[domain] = _bases(leader, domain)
+        return known
 
     def _share_out(self, key: str, regions: Mapping[str, _Region]) -> None:
         """Set what is due to each region that hears us, of what is not set aside for those that do not."""
@@ -303,7 +335,7 @@ class LeaderPolicy:
         retry_us = now_us + plan.pause_us
         plan.retry_us = min(plan.retry_us, retry_us) if plan.retry_us else retry_us
         records: list[Record] = []
-        missing = sum(one.due - one.held for one in short.values())
+        missing = sum([one.due - one.held for one in short.values()])
         room = SHARE_UNITS - leader.counts.total(key, now_us)
         if make_room or room < missing:
             for name, one in moving.items():
@@ -330,11 +362,21 @@ class LeaderPolicy:
         return ahead <= SHARE_UNITS
 
 
-def _bases(leader: LeaderSide, domain: str) -> dict[str, int]:
-    """Booked base by region, of every region that may use something of the domain."""
-    ledger = leader.counts.ledger
-    booked = ledger.booked.get(domain, {})
-    return {region: booked.get(region, 0) for region in booked.keys() | ledger.bases.get(domain, {}).keys()}
+def _bases(leader: LeaderSide, domain: str) -> list[_Bases]:
+    ledger, floors_of = leader.counts.ledger, floor_name(domain)
+    booked, floors = ledger.booked.get(domain, {}), ledger.booked.get(floors_of, {})
+    named = ledger.bases.get(domain, {})
+    pending = leader.config_version != leader.done_version
+    next_floors = ledger.bases.get(floors_of, {})
+    found = []
+    for region in booked.keys() | named.keys():
+        base = next_base = booked.get(region, 0)
+        floor = next_floor = floor_of(base, floors.get(region, 0))
+        if pending:
+            next_base = max(base, named.get(region, 0))
+            next_floor = max(floor, floor_of(next_base, next_floors.get(region, 0)))
+        found.append(_Bases(region, base, floor, next_base, next_floor))
+    return found
 
 
 def _dead_band(held: int, calm_us: int) -> int:

@@ -100,19 +100,21 @@ def _rise(
         else:
             shares[region], remainders[region] = divmod(exact, rising)
     missing = capacity - sum(shares.values())
-    for region in _by_remainder(remainders, shares, held, tie_key)[:missing]:
-        shares[region] += 1
+    if missing > 0:
+        for region in _by_remainder(remainders, shares, held, tie_key)[:missing]:
+            shares[region] += 1
     return shares
 
 
 def _by_remainder(
     remainders: Mapping[str, int], shares: Mapping[str, int], held: Mapping[str, int], tie_key: str
 ) -> list[str]:
-    def rank(region: str) -> tuple[int, bool, bytes]:
-        holds_it = held.get(region, 0) > shares[region]
-        return (-remainders[region], not holds_it, _hash(tie_key, region))
-
-    return sorted(remainders, key=rank)
+    ranks = {
+        region: (-remainder, held.get(region, 0) <= shares[region]) for region, remainder in remainders.items()
+    }
+    if len(set(ranks.values())) == len(ranks):
+        return sorted(ranks, key=lambda region: ranks[region])
+    return sorted(ranks, key=lambda region: (*ranks[region], _hash(tie_key, region)))
 
 
 def _hash(tie_key: str, region: str) -> bytes:

@@ -16,17 +16,21 @@ from typing import NamedTuple
 
 from global_sync.protocol.ledger import Entry, KeyLedger, Ledger, domain_of
 from regional_limiter.model.enforcement import BASE
-from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, domain_of_floor, floor_name, floor_of
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_name, floor_of
 
 Bases = Mapping[str, Mapping[str, int]]
 UNKNOWN_CONSENT = -(2**62)
 
 
-class _Moment(NamedTuple):
-    """``alive``: sessions; ``resting``: domain -> region -> (base, what it uses without any lease at most)."""
+class _Resting(NamedTuple):
+    """Of a domain at one moment.  ``of``: region -> (base, what it uses without any lease at most); ``total``: of
+    the latter."""
 
-    alive: set[tuple[str, int]]
-    resting: dict[str, dict[str, tuple[int, int]]]
+    of: dict[str, tuple[int, int]]
+    total: int
+
+
+_NO_BASE = (0, 0)
 
 
 class Counts:
@@ -38,6 +42,13 @@ class Counts:
         self.times = times
         self.consents: dict[str, int] = {}
         self._session_counted_us = times.session_counted_us
+        self._resting_us = now_us
+        self._resting_changes = ledger.changes
+        self._resting: dict[str, _Resting] = {}
+        self._fitted: tuple[object, ...] = ()
+        self._unfit: set[str] = set()
+        self._touched: set[str] = set()
+        ledger.touched = self._touched
         for session in ledger.sessions.values():
             session.end_us = now_us + self._session_counted_us
 
@@ -49,6 +60,7 @@ class Counts:
     def raise_consent(self, region: str, echo_us: int) -> None:
         """Consent was extended after ``echo_us`` of this leader's clock had been read."""
         self.consents[region] = max(self.consent(region), echo_us + self.times.consent_counted_us)
+        self._resting.clear()
 
     def free(self, region: str, now_us: int) -> bool:
         return self.consents.get(region, UNKNOWN_CONSENT) <= now_us + self._session_counted_us
@@ -77,8 +89,10 @@ class Counts:
         """
         sessions = self.ledger.sessions
         if ledger is None:
-            alive = any(name == region and now_us < known.end_us for (name, _), known in sessions.items())
-            return base if alive else 0
+            for (name, _), session in sessions.items():
+                if name == region and now_us < session.end_us:
+                    return base
+            return 0
         most = 0
         for entry in ledger.get(region, ()):
             value = base if entry.value == BASE else entry.value
@@ -92,73 +106,84 @@ class Counts:
         """What a region uses without any lease, at most."""
         return base if self.free(region, now_us) else floor
 
-    def floor(self, domain: str, region: str, booked: Bases | None = None) -> int:
+    def floor(self, domain: str, region: str) -> int:
         """What the region may use of a key of which it has less than that leased, or nothing."""
-        known = self.ledger.booked if booked is None else booked
+        known = self.ledger.booked
         base = known.get(domain, {}).get(region, 0)
         return floor_of(base, known.get(floor_name(domain), {}).get(region, 0))
 
-    def count(self, key: str, region: str, now_us: int, booked: Bases | None = None) -> int:
-        domain = domain_of(key)
-        base = self._base(domain, region, booked)
-        lease = self.lease_at(self.ledger.keys.get(key), region, base, now_us)
-        return max(lease, self.resting(region, base, self.floor(domain, region, booked), now_us))
+    def count(self, key: str, region: str, now_us: int) -> int:
+        base, resting = self._resting_of(domain_of(key), now_us).of.get(region, _NO_BASE)
+        ledger = self.ledger.keys.get(key)
+        if ledger is None and base <= resting:
+            return resting
+        lease = self.lease_at(ledger, region, base, now_us)
+        return lease if lease > resting else resting
 
-    def total(self, key: str, now_us: int, but: str | None = None, booked: Bases | None = None) -> int:
-        domain, ledger, total = domain_of(key), self.ledger.keys.get(key), 0
-        known = self.ledger.booked if booked is None else booked
-        bases, floors = known.get(domain, {}), known.get(floor_name(domain), {})
-        for region in self._regions(key):
-            if region != but:
-                base = bases.get(region, 0)
-                lease = self.lease_at(ledger, region, base, now_us)
-                resting = self.resting(region, base, floor_of(base, floors.get(region, 0)), now_us)
-                total += lease if lease > resting else resting
+    def total(self, key: str, now_us: int, booked: Bases | None = None) -> int:
+        """The sum of the counts of all regions."""
+        domain = domain_of(key)
+        resting = self._resting_of(domain, now_us) if booked is None else self._rest(domain, now_us, booked)
+        return self._total_beside(resting, key, now_us)
+
+    def _total_beside(self, resting: _Resting, key: str, now_us: int) -> int:
+        ledger, total = self.ledger.keys.get(key), resting.total
+        for region in resting.of if ledger is None else ledger:
+            base, least = resting.of.get(region, _NO_BASE)
+            lease = self.lease_at(ledger, region, base, now_us)
+            if lease > least:
+                total += lease - least
         return total
+
+    def _resting_of(self, domain: str, now_us: int) -> _Resting:
+        """Worked out once for all keys of a domain that are looked at in one moment, as long as no base, and no
+        consent, changes."""
+        if self._resting_us != now_us or self._resting_changes != self.ledger.changes:
+            self._resting_us, self._resting_changes = now_us, self.ledger.changes
+            self._resting.clear()
+        known = self._resting.get(domain)
+        if known is None:
+            known = self._resting[domain] = self._rest(domain, now_us, self.ledger.booked)
+        return known
+
+    def _rest(self, domain: str, now_us: int, booked: Bases) -> _Resting:
+        bases, floors = booked.get(domain, {}), booked.get(floor_name(domain), {})
+        of = {}
+        for region in bases.keys() | self.ledger.bases.get(domain, {}).keys():
+            base = bases.get(region, 0)
+            of[region] = (base, self.resting(region, base, floor_of(base, floors.get(region, 0)), now_us))
+        return _Resting(of, sum([least for _, least in of.values()]))
 
     def room(self, key: str, region: str, now_us: int) -> int:
-        return SHARE_UNITS - self.total(key, now_us, but=region)
+        return SHARE_UNITS - self.total(key, now_us) + self.count(key, region, now_us)
 
     def fits(self, now_us: int, booked: Bases | None = None) -> bool:
-        moment = self._moment(now_us, booked)
-        return all(
-            self._total_at(key, moment) <= SHARE_UNITS or self.key_fits(key, now_us, booked)
-            for key in self._keys_to_check()
-        )
+        """Every key fits.  ``booked``: with these bases instead of the booked ones.
 
-    def _moment(self, now_us: int, booked: Bases | None) -> _Moment:
-        """What is the same for every key of a domain, worked out once."""
-        domains = self.ledger.booked if booked is None else booked
-        named = self.ledger.bases
-        resting: dict[str, dict[str, tuple[int, int]]] = {}
-        for domain in domains.keys() | named.keys():
-            if domain_of_floor(domain) is not None:
-                continue
-            bases = domains.get(domain, {})
-            regions = bases.keys() | named.get(domain, {}).keys()
-            resting[domain] = {}
-            for region in regions:
-                base, floor = bases.get(region, 0), self.floor(domain, region, booked)
-                resting[domain][region] = (base, self.resting(region, base, floor, now_us))
-        alive = {name for name, session in self.ledger.sessions.items() if now_us < session.end_us}
-        return _Moment(alive, resting)
+        A key that did fit goes on doing so until its records change, or anything that all keys depend on does: who
+        is alive, whose consent is known to last, the bases.  So only such keys are looked at again.
+        """
+        if booked is not None:
+            return self._all_fit(now_us, booked)
+        alive = frozenset([name for name, session in self.ledger.sessions.items() if now_us < session.end_us])
+        bound = frozenset([region for region in self.consents if not self.free(region, now_us)])
+        moment, known = (alive, bound, self.ledger.changes), self.ledger.keys
+        again = self._unfit | self._touched if moment == self._fitted else known
+        self._unfit = {key for key in again if key in known and not self.key_fits(key, now_us)}
+        self._fitted = moment
+        self._touched.clear()
+        return not self._unfit
 
-    def _total_at(self, key: str, moment: _Moment) -> int:
-        """``total`` of a key that has records."""
-        resting = moment.resting.get(domain_of(key), {})
-        ledger = self.ledger.keys[key]
-        total = sum(least for region, (_, least) in resting.items() if region not in ledger)
-        for region, entries in ledger.items():
-            base, count = resting.get(region, (0, 0))
-            for entry in entries:
-                value = base if entry.value == BASE else entry.value
-                if value > count and (region, entry.session) in moment.alive:
-                    count = value
-            total += count
-        return total
-
-    def _keys_to_check(self) -> Iterable[str]:
-        return self.ledger.keys
+    def _all_fit(self, now_us: int, booked: Bases) -> bool:
+        resting: dict[str, _Resting] = {}
+        for key in self.ledger.keys:
+            domain = domain_of(key)
+            if domain not in resting:
+                resting[domain] = self._rest(domain, now_us, booked)
+            total = self._total_beside(resting[domain], key, now_us)
+            if total > SHARE_UNITS and not self.key_fits(key, now_us, booked):
+                return False
+        return True
 
     def key_fits(self, key: str, now_us: int, booked: Bases | None = None) -> bool:
         if self.total(key, now_us, booked=booked) <= SHARE_UNITS:

@@ -50,7 +50,7 @@ from global_sync.protocol.messages import (
     WindowGrant,
 )
 from regional_limiter.model.enforcement import BASE
-from regional_limiter.model.share import domain_of_floor
+from regional_limiter.model.share import SHARE_UNITS, domain_of_floor
 
 REISSUES_AT_ONCE = 1000
 WANTS_MOST = 100_000
@@ -229,7 +229,7 @@ class LeaderSide(LeaderState):
         if not self._is_late(link, report):
             link.taken = report.basis
             for key, (seq, hold) in report.settled.items():
-                self._on_settled(now_us, report, key, seq, hold)
+                self._on_settled(now_us, link, report, key, seq, hold)
         for key, want in report.wants.items():
             self._on_want(report, key, want)
         self._escrow.take(report)
@@ -254,20 +254,20 @@ class LeaderSide(LeaderState):
     def _is_newest(self, base_version: int) -> bool:
         return self._ledger.version > 0 and base_version // 2 == self._ledger.version
 
-    def _on_settled(self, now_us: int, report: Report, key: str, seq: Seq, hold: int) -> None:
+    def _on_settled(self, now_us: int, link: Link, report: Report, key: str, seq: Seq, hold: int) -> None:
         """C5: records of that session up to ``seq`` allow no more than ``hold``."""
-        region, session = report.region, report.session
-        if key not in self._ledger.keys and not self._open_released(now_us, report, key, seq, hold):
+        region, session, keys = report.region, report.session, self._ledger.keys
+        if key not in keys and not self._open_released(now_us, report, key, seq, hold):
             return
-        entries = self._counts.entries(key, region)
+        entries = keys[key].get(region, [])
         if len(entries) == 1 and self._is_repeated(now_us, entries[0], region, key, session, seq, hold):
-            self._end_older_sessions(now_us, region, session)
+            self._settles(now_us, link, region)
             return
         own = [entry for entry in entries if entry.session == session]
-        if not any(entry.seq >= seq for entry in own):
+        if not own or own[-1].seq < seq:
             return  # nothing would be left to count: not an answer to anything that was said
         before = self._counts.lease_max(key, region, now_us)
-        self._end_older_sessions(now_us, region, session)
+        self._settles(now_us, link, region)
         self._stand_for(own, seq, hold)
         for entry in own:
             if entry.seq == seq:
@@ -275,12 +275,13 @@ class LeaderSide(LeaderState):
                 entry.value = self._least(key, region, entry.value, hold)
             elif entry.seq > seq and hold != BASE and entry.grown is not None and entry.grown <= seq:
                 entry.value = min(entry.value, hold)  # KEEPs on top of what has been lowered
-        self._ledger.keys[key][region] = [
+        keys[key][region] = [
             entry
             for entry in entries
             if not (entry.session == session and entry.seq < seq)
             and self._counts.alive(region, entry.session, now_us)
         ]
+        self._ledger.touch(key)
         after = self._counts.lease_max(key, region, now_us)
         self.evidence.require(after <= before, "V3", f"{region} {key}", (before, after))
         self._stop_waiting(key, region, seq, now_us)
@@ -296,9 +297,14 @@ class LeaderSide(LeaderState):
             only.acked
             and only.seq == seq
             and only.session == session
-            and self._least(key, region, only.value, hold) == only.value
+            and (hold in (BASE, only.value) or self._least(key, region, only.value, hold) == only.value)
             and self._counts.alive(region, session, now_us)
         )
+
+    def _settles(self, now_us: int, link: Link, region: str) -> None:
+        if not link.settles:
+            link.settles = True
+            self._end_older_sessions(now_us, region, link.session)
 
     def _stand_for(self, own: Sequence[Entry], seq: Seq, hold: int) -> None:
         """If the record that was answered is not here (any more), the newest before it stands for it.
@@ -397,26 +403,30 @@ class LeaderSide(LeaderState):
 
     def _issue(self, now_us: int, key: str, region: str, kind: Kind, value: int) -> list[Record]:
         """Book a record of the current session, then hand it out."""
-        total = self._counts.total(key, now_us) if kind is Kind.GROW else 0
         self._n += 1
         record = LeaseRecord(self.epoch, self._n, key, region, self._ledger.current[region], kind, value)
         self._open_key(key)
         before = self._newest(key, region)
         grown = (before.grown or before.seq) if before is not None and kind is Kind.KEEP else None
+        booked = self._ledger.keys[key].get(region, [])
         self._ledger.book_lease(record, now_us, grown)
-        if kind is Kind.GROW and not self._require_fit(key, total, now_us, "GROW"):
-            self._unbook(key, region, (self.epoch, self._n))
+        if kind is Kind.GROW and not self._require_fit(now_us, key, region, booked):
             return []
         self._wait_for_newest(key, region, now_us)
         return [record]
 
-    def _require_fit(self, key: str, total_before: int, now_us: int, what: str) -> bool:
+    def _require_fit(self, now_us: int, key: str, region: str, booked: list[Entry]) -> bool:
+        """V1 of a GROW that was booked on top of what had been ``booked``; taken back where it must not be."""
         total = self._counts.total(key, now_us)
-        return self.evidence.require(sum_fits(total_before, total), "V1", f"{what} {key}", (total_before, total))
-
-    def _unbook(self, key: str, region: str, seq: Seq) -> None:
-        entries = self._ledger.keys[key][region]
-        self._ledger.keys[key][region] = [entry for entry in entries if entry.seq != seq]
+        if total <= SHARE_UNITS:
+            return True
+        by_region = self._ledger.keys[key]
+        grown, by_region[region] = by_region[region], booked
+        before = self._counts.total(key, now_us)
+        fits = self.evidence.require(sum_fits(before, total), "V1", f"GROW {key}", (before, total))
+        if fits:
+            by_region[region] = grown
+        return fits
 
     def _may_open(self, key: str) -> bool:
         size = len(key) + KEY_OVERHEAD_BYTES

@@ -39,6 +39,7 @@ class Link:
     """What the current session's reports say: the newest, when it came, and the base version it settled.
 
     ``taken``: the newest whose claims were taken, which is what a receipt is given for (0: none yet).
+    ``settles``: one of them has been the answer to a record.
     """
 
     agent: str
@@ -47,6 +48,7 @@ class Link:
     received_us: int
     base_version: int = 0
     taken: int = 0
+    settles: bool = False
 
 
 @dataclass(slots=True)
@@ -239,8 +241,12 @@ class LeaderState:
 
     def _newest(self, key: str, region: str) -> Entry | None:
         """The newest record of the region's current session."""
-        session = self._ledger.current.get(region, 0)
-        for entry in reversed(self._counts.entries(key, region)):
+        ledger = self._counts.ledger
+        records = ledger.keys.get(key)
+        if records is None:
+            return None
+        session = ledger.current.get(region, 0)
+        for entry in reversed(records.get(region, ())):
             if entry.session == session:
                 return entry
         return None

@@ -72,6 +72,9 @@ class Ledger:
     """``booked``: the largest base that a region may have in force, by domain and region.  ``gone``: destroyed.
 
     ``since``: by domain, as of the newest DONE (see there), or CHANGED since.
+
+    ``changes`` grows with whatever the counts of all keys depend on: bases, sessions.  ``touched``: keys whose
+    records have changed since somebody who looks has looked (None: nobody does).
     """
 
     sessions: dict[tuple[str, int], Session] = field(default_factory=dict)
@@ -85,6 +88,8 @@ class Ledger:
     gone: set[str] = field(default_factory=set)
     windows: WindowLedger = field(default_factory=WindowLedger)
     since: dict[str, int] = field(default_factory=dict)
+    changes: int = 0
+    touched: set[str] | None = None
 
     # ---- booking: what a record adds
 
@@ -93,6 +98,7 @@ class Ledger:
         region, number = record.region, record.session
         if region in self.gone:
             return  # appends may swap
+        self.changes += 1
         self.current[region] = max(self.current.get(region, 0), number)
         self._know_agent(region, record.agent, number)
         for key in record.low:
@@ -107,6 +113,7 @@ class Ledger:
         if record.region in self.gone:
             return
         ledger = self.open_key(record.key)
+        self.touch(record.key)
         seq = (record.epoch, record.n)
         entry = Entry(seq, record.value, record.session, issued_us=issued_us, grown=grown)
         self._add(ledger, record.region, entry)
@@ -118,10 +125,12 @@ class Ledger:
                     is_new = domain not in self.bases and domain not in self.booked
                     self.since[domain] = 0 if is_new else CHANGED
             self.version, self.bases = record.version, record.bases
+            self.changes += 1
 
     def book_done(self, record: Done) -> None:
         if record.version == self.version and self.version > 0:
             self.booked = self.booked_after_done()
+            self.changes += 1
             self.done_version = record.version
             self.since = dict(record.since)
 
@@ -137,6 +146,7 @@ class Ledger:
     def book_gone(self, region: str) -> None:
         """Nothing of the region counts any more, nor ever will."""
         self.gone.add(region)
+        self.changes += 1
         for name in [name for name in self.sessions if name[0] == region]:
             del self.sessions[name]
         for ledger in self.keys.values():
@@ -159,7 +169,9 @@ class Ledger:
         for domain, by_region in self.booked.items():
             if region in by_region:
                 base = self.bases.get(domain, {}).get(region, 0)
-                by_region[region] = min(by_region[region], base)
+                if base < by_region[region]:
+                    by_region[region] = base
+                    self.changes += 1
 
     def _know_agent(self, region: str, agent: str, session: int) -> None:
         known = self.agents.setdefault(region, {})
@@ -172,25 +184,27 @@ class Ledger:
         ledger = self.keys.get(key)
         if ledger is None:
             ledger = self.keys[key] = {}
+            self.touch(key)
             for (region, number), session in self.sessions.items():
                 self._add(ledger, region, Entry(session.seq, BASE, number, implicit=True))
         return ledger
 
+    def touch(self, key: str) -> None:
+        if self.touched is not None:
+            self.touched.add(key)
+
     def _add(self, ledger: KeyLedger, region: str, entry: Entry) -> None:
         """Add a record, drop what it covers, or drop it if it is covered (or a repeat)."""
-        entries = ledger.get(region, [])
-        if any(self._covers(known, entry) for known in entries):
-            return
-        kept = [known for known in entries if not self._covers(entry, known)]
+        kept = []
+        for known in ledger.get(region, ()):
+            if _covers(known, entry):
+                return
+            if not _covers(entry, known):
+                kept.append(known)
         kept.append(entry)
-        kept.sort(key=lambda known: known.seq)
+        if len(kept) > 1 and kept[-2].seq > entry.seq:
+            kept.sort(key=lambda known: known.seq)
         ledger[region] = kept
-
-    @staticmethod
-    def _covers(newer: Entry, older: Entry) -> bool:
-        if newer.session != older.session or newer.seq < older.seq:
-            return False
-        return newer.value == older.value or (newer.value >= older.value and older.value != BASE)
 
     def base(self, domain: str, region: str) -> int:
         return self.booked.get(domain, {}).get(region, 0)
@@ -281,6 +295,12 @@ class Ledger:
             windows=WindowLedger.of(snapshot.windows, snapshot.windows_ended_ms),
             since=dict(snapshot.since),
         )
+
+
+def _covers(newer: Entry, older: Entry) -> bool:
+    if newer.session != older.session or newer.seq < older.seq:
+        return False
+    return newer.value == older.value or (newer.value >= older.value and older.value != BASE)
 
 
 def _entry_of(sessions: Mapping[tuple[str, int], Session], region: str, seq: Seq, value: int, number: int) -> Entry:

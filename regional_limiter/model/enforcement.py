@@ -298,6 +298,14 @@ class Enforcement:
             current.turn(BASE, consent_end)
         return current
 
+    def _value_at(self, variable: _Variable, series: _Series, then_us: int) -> int:
+        """What :meth:`_in_force` says last, without its history."""
+        written_at, session_end = variable.written_at, variable.until
+        consent_end = max(session_end, variable.consent)
+        if written_at < consent_end <= then_us:
+            return BASE
+        return FLOOR if written_at < session_end <= then_us else series.now
+
     # ---- E3
 
     def write(self, now_us: int, write: Write, replication_id: str = "") -> WriteReply:
@@ -504,8 +512,7 @@ class Enforcement:
         variable = self._alive(now_us)
         if variable is None:
             return base if then_us > now_us + self._consent_us + 2 else floor_of(base, floor)
-        value = self._in_force(variable, self._series_of(variable, key), then_us).now
-        return _resolve(value, base, floor)
+        return _resolve(self._value_at(variable, self._series_of(variable, key), then_us), base, floor)
 
     def peek_base(self, now_us: int, domain: str) -> tuple[int, int, int] | None:
         """(version, base, named floor) of ``domain`` as known here; None: not known, or lost."""

@@ -258,8 +258,8 @@ class free_now(Counts):
 
 @counts
 class renew_one_key(Counts):
-    def _keys_to_check(self) -> Iterable[str]:
-        return [key for key in self.ledger.keys if key.endswith("k0")]
+    def key_fits(self, key: str, now_us: int, booked: Bases | None = None) -> bool:
+        return not key.endswith("k0") or super().key_fits(key, now_us, booked)
 
 
 @counts

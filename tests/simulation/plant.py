@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from global_sync.protocol.ledger import domain_of
 from global_sync.simulation.clock import Clock
@@ -41,9 +42,25 @@ class Node:
 
     version: int = 0
     bases: Mapping[str, int] = field(default_factory=dict)
+    _owned: tuple[Mapping[str, int], list[tuple[str, Own]]] = field(default_factory=lambda: ({}, []))
 
     def own(self, domain: str) -> Own:
         return self.bases.get(domain, 0), self.bases.get(floor_name(domain), 0)
+
+    def owned(self) -> list[tuple[str, Own]]:
+        """Each domain with its base and floor."""
+        if self._owned[0] is not self.bases:
+            self._owned = self.bases, _owned(self.bases)
+        return self._owned[1]
+
+
+class _Row(NamedTuple):
+    """Shares of ``keys``, as long as the nodes' versions sum to this and the clock shows less than ``end``."""
+
+    keys: Sequence[str]
+    versions: int
+    end: int
+    shares: list[int]
 
 
 class Copy:
@@ -60,9 +77,14 @@ class Copy:
         self._last: int | None = None
         self._known: dict[str, tuple[int, Own]] = {}
         self._vector: tuple[int, Mapping[str, int]] = (0, {})
-        self._remembered: dict[str, tuple[int, int, int]] = {}
+        self._row: _Row | None = None
+        self._foreseen: tuple[Sequence[str], int, dict[int, list[int]]] = ((), 0, {})
         self.changes = 0
         """Grows with everything that shares depend on, but for the time."""
+
+    def _has_changed(self) -> None:
+        self.changes += 1
+        self._row, self._foreseen = None, ((), 0, {})
 
     def _stale(self, now: int) -> bool:
         return self._last is None or now < self._last or now > self._last + self._gap
@@ -70,16 +92,14 @@ class Copy:
     def _enter(self, now: int) -> None:
         if self._stale(now):
             self._known, self._vector = {}, (0, {})
-            self._remembered = {}
-            self.changes += 1
+            self._has_changed()
         self._last = now
 
-    def _learn(self, version: int, bases: Mapping[str, int]) -> None:
-        for domain, own in _owned(bases):
+    def _learn(self, version: int, owned: list[tuple[str, Own]]) -> None:
+        for domain, own in owned:
             if version > self._known.get(domain, (-1, NOTHING))[0]:
                 self._known[domain] = (version, own)
-                self._remembered = {}
-                self.changes += 1
+                self._has_changed()
 
     def touch(self, true: int, node: Node | None = None) -> None:
         """A node calls: it brings its bases, and stores those that the agent has written if they are newer."""
@@ -89,8 +109,8 @@ class Copy:
         self._lease(true, now)
         if node is None:
             return
-        self._learn(node.version, node.bases)
-        for domain, own in _owned(node.bases):
+        self._learn(node.version, node.owned())
+        for domain, own in node.owned():
             self._enforcement.know_base(now, domain, node.version, *own)
         if self._vector[0] > node.version:
             node.version, node.bases = self._vector
@@ -102,10 +122,9 @@ class Copy:
             self._enforcement.enter(now)
             self._lease(true, now)
         reply = self._enforcement.write(now, write)
-        self._remembered = {}
-        self.changes += 1
+        self._has_changed()
         if reply.accepted:
-            self._learn(write.base_version, write.bases)
+            self._learn(write.base_version, _owned(write.bases))
             if write.base_version > self._vector[0]:
                 self._vector = (write.base_version, dict(write.bases))
         return reply
@@ -133,34 +152,49 @@ class Copy:
     def lose(self) -> None:
         """The process restarts: the variable is gone."""
         self._enforcement.lose()
-        self.changes += 1
+        self._has_changed()
         self._last, self._known, self._vector = None, {}, (0, {})
-        self._remembered = {}
 
     def age_of_last_call(self, true: int) -> int:
         return 0 if self._last is None else self.clock.read(true) - self._last
 
     def share(self, true: int, key: str, nodes: list[Node]) -> int:
         """The most that a call by any of the nodes would use now."""
-        return self.shares(true, [key], nodes)[0]
+        return self._shares(true, self.clock.read(true), [key], nodes)[0]
 
     def shares(self, true: int, keys: Sequence[str], nodes: list[Node]) -> list[int]:
         """``share`` of several keys; what cannot have changed since it was last asked for is remembered."""
-        now = self.clock.read(true)
+        now, row, versions = self.clock.read(true), self._row, sum([node.version for node in nodes])
+        if (
+            row is not None
+            and row.keys is keys
+            and row.versions == versions
+            and now < row.end
+            and not self._stale(now)
+        ):
+            return row.shares
+        shares, variable = self._shares(true, now, keys, nodes), self._enforcement._variable
+        if not self._stale(now):
+            ends = [end for end in (variable.until, variable.consent) if end > now] if variable else []
+            self._row = _Row(keys, versions, min(ends, default=now + MILLION), shares)
+        return shares
+
+    def _shares(self, true: int, now: int, keys: Sequence[str], nodes: list[Node]) -> list[int]:
         if self._stale(now):
             return [max((floor_of(*node.own(domain_of(key))) for node in nodes), default=0) for key in keys]
-        versions = sum(node.version for node in nodes)
-        return [self._share(now, key, nodes, versions) for key in keys]
+        return self._most(now, now, keys, nodes)
 
-    def _share(self, now: int, key: str, nodes: list[Node], versions: int) -> int:
-        begin, end, share = self._remembered.get(key, (0, 0, 0))
-        if begin == versions and now < end:
-            return share
-        share = max(self._enforcement.peek_share(now, key, *own) for own in self._bases(domain_of(key), nodes))
-        variable = self._enforcement._variable
-        ends = (variable.until, variable.consent) if variable else ()
-        self._remembered[key] = (versions, min((end for end in ends if end > now), default=now + MILLION), share)
-        return share
+    def _most(self, now: int, then: int, keys: Sequence[str], nodes: list[Node]) -> list[int]:
+        """By the bases that are known now, what a call would use ``then``."""
+        bases: dict[str, set[Own]] = {}
+        shares = []
+        for key in keys:
+            domain = domain_of(key)
+            owned = bases.get(domain)
+            if owned is None:
+                owned = bases[domain] = self._bases(domain, nodes)
+            shares.append(max([self._enforcement.foresee_share(now, then, key, *own) for own in owned]))
+        return shares
 
     def ask(self, true: int, key: str) -> int:
         """The share that a call goes by which brings no bases of its own."""
@@ -169,20 +203,29 @@ class Copy:
         self._enforcement.enter(now)
         return self._enforcement.share(now, key, domain_of(key)).share
 
-    def share_later(self, true: int, after: int, key: str, nodes: list[Node]) -> int:
+    def shares_later(self, true: int, after: int, keys: Sequence[str], nodes: list[Node]) -> list[int]:
         """The same ``after`` from now, if nodes go on calling and nothing else happens."""
-        now, domain = self.clock.read(true), domain_of(key)
+        now = self.clock.read(true)
         then = now + after * (MILLION + self.clock.ppm) // MILLION
         variable = self._enforcement._variable
-        if self._stale(now) or variable is None:
-            born_again = then > now + self._enforcement._consent_us + 2
-            owned = self._bases(domain, nodes, lost=True)
-            return max((own[0] if born_again else floor_of(*own) for own in owned), default=0)
-        kept, variable.last = variable.last, then
-        try:
-            return max(self._enforcement.peek_share(then, key, *own) for own in self._bases(domain, nodes))
-        finally:
-            variable.last = kept
+        if not self._stale(now) and variable is not None:
+            versions = sum([node.version for node in nodes])
+            if self._foreseen[0] is not keys or self._foreseen[1] != versions:
+                self._foreseen = keys, versions, {}
+            # Nothing turns but at these ends, so one look after each says it of all the time until the next.
+            ended = max([end for end in (variable.until, variable.consent) if end <= then], default=0)
+            foreseen = self._foreseen[2]
+            if ended not in foreseen:
+                foreseen[ended] = self._most(now, then, keys, nodes)
+            return foreseen[ended]
+        born_again = then > now + self._enforcement._consent_us + 2
+        return [
+            max(
+                (own[0] if born_again else floor_of(*own) for own in self._bases(domain_of(key), nodes, lost=True)),
+                default=0,
+            )
+            for key in keys
+        ]
 
     def consent_left(self, true: int) -> int | None:
         """True time until the consent here is surely over; None without one."""
@@ -199,7 +242,9 @@ class Copy:
     def _bases(self, domain: str, nodes: list[Node], lost: bool = False) -> set[Own]:
         version, own = (-1, NOTHING) if lost else self._known.get(domain, (-1, NOTHING))
         newer = {node.own(domain) for node in nodes if node.version > version}
-        return newer | (set() if lost else {own})
+        if not lost:
+            newer.add(own)
+        return newer
 
 
 def _owned(bases: Mapping[str, int]) -> list[tuple[str, Own]]:
@@ -265,8 +310,9 @@ class Plant:
         by_shard += [[copy.leased(true, key) for key in keys] for copy in copies]
         return by_shard[0] if len(by_shard) == 1 else [max(shares) for shares in zip(*by_shard, strict=True)]
 
-    def share_later(self, true: int, after: int, key: str) -> int:
-        return max(shard.copy.share_later(true, after, key, self.nodes) for shard in self.shards)
+    def shares_later(self, true: int, after: int, keys: Sequence[str]) -> list[int]:
+        by_shard = [shard.copy.shares_later(true, after, keys, self.nodes) for shard in self.shards]
+        return by_shard[0] if len(by_shard) == 1 else [max(shares) for shares in zip(*by_shard, strict=True)]
 
     def nodes_base_version(self) -> int:
         return min((node.version for node in self.nodes), default=MILLION)
@@ -284,8 +330,8 @@ class Destroyed(Plant):
     def share(self, true: int, key: str) -> int:
         return 0
 
-    def share_later(self, true: int, after: int, key: str) -> int:
-        return 0
+    def shares_later(self, true: int, after: int, keys: Sequence[str]) -> list[int]:
+        return [0 for _ in keys]
 
 
 def make_plant(
@@ -304,8 +350,4 @@ def make_plant(
     return Plant(name, [Shard([copy(), copy()]) for _ in range(shards)], [Node() for _ in range(nodes)])
 
 
-def sums_of_shares(plants: list[Plant], true: int, keys: Sequence[str]) -> list[int]:
-    return [sum(shares) for shares in zip(*(plant.shares(true, keys) for plant in plants), strict=True)]
-
-
-__all__ = ["SHARE_UNITS", "Clock", "Copy", "Node", "Plant", "Shard", "make_plant", "sums_of_shares", "ticks"]
+__all__ = ["SHARE_UNITS", "Clock", "Copy", "Node", "Plant", "Shard", "make_plant", "ticks"]

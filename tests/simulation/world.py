@@ -20,7 +20,7 @@ from regional_limiter.model.enforcement import BASE, Write, WriteReply
 from regional_limiter.model.share import SHARE_UNITS, bases_by_weight, floor_name, named_floors
 
 from .cast import Cast
-from .plant import Clock, Destroyed, Plant, make_plant, sums_of_shares, ticks
+from .plant import Clock, Destroyed, Plant, make_plant, ticks
 
 REAL = Cast()
 VALUES = (BASE, 0, 0, 500, 1000, 2000, 3000, 5000, 8000, 10_000)
@@ -596,16 +596,15 @@ class World:
 
     def check(self) -> None:
         """V1, V2 and V6, on every key."""
-        sums = sums_of_shares(self.plants, self.true, self.keys)
-        for key, total in zip(self.keys, sums, strict=True):
-            if total > SHARE_UNITS and not self.found.shares:
-                shares = [plant.share(self.true, key) for plant in self.plants]
-                self.found.shares = (self.true, key, shares)
-        self.check_counts()
+        held = [plant.shares(self.true, self.keys) for plant in self.plants]
+        for key, shares in zip(self.keys, zip(*held, strict=True), strict=True):
+            if sum(shares) > SHARE_UNITS and not self.found.shares:
+                self.found.shares = (self.true, key, [plant.share(self.true, key) for plant in self.plants])
+        self.check_counts(held)
         self.check_later()
         self.check_evidence()
 
-    def check_counts(self) -> None:
+    def check_counts(self, held: Sequence[Sequence[int]]) -> None:
         epochs = [candidate.side.epoch for candidate in self.candidates if candidate.side.active]
         if len(set(epochs)) < len(epochs) and not self.found.counts:
             self.found.counts = (self.true, "two leaders of one epoch", epochs)  # V4
@@ -614,8 +613,8 @@ class World:
             if not side.active or side.epoch != self.newest_epoch or self.found.counts:
                 continue
             now = candidate.clock.read(self.true)
-            for plant in self.plants:
-                for key, share in zip(self.keys, plant.shares(self.true, self.keys), strict=True):
+            for plant, shares in zip(self.plants, held, strict=True):
+                for key, share in zip(self.keys, shares, strict=True):
                     count = side.count(key, plant.name, now)
                     if share > count and not self.found.counts:
                         self.found.counts = (self.true, key, plant.name, share, count)
@@ -632,10 +631,10 @@ class World:
             if (end := shard.copy.consent_left(self.true)) is not None
         }
         for after in ends:
-            for key in self.hot:
-                shares = [plant.share_later(self.true, after, key) for plant in self.plants]
+            held = [plant.shares_later(self.true, after, self.hot) for plant in self.plants]
+            for key, shares in zip(self.hot, zip(*held, strict=True), strict=True):
                 if sum(shares) > SHARE_UNITS and not self.found.later:
-                    self.found.later = (self.true, after, key, shares)
+                    self.found.later = (self.true, after, key, list(shares))
         for plant in self.plants:
             base = max((node.bases.get(self.domains[0], 0) for node in plant.nodes), default=0)
             self.counted["lent"] += plant.share(self.true, self.hot[0]) > base > 0

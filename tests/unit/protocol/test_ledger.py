@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 from global_sync.codec import encode_records
-from global_sync.protocol.counts import Counts
+from global_sync.protocol.counts import Bases, Counts
 from global_sync.protocol.ledger import AGENTS_KEPT, Ledger, domain_of
 from global_sync.protocol.messages import Config, Done, Kind, LeaseRecord, Welcome
 from global_sync.protocol.snapshots import SnapshotParts
 from regional_limiter.model.enforcement import BASE
-from regional_limiter.model.share import ProtocolTimes
+from regional_limiter.model.share import ProtocolTimes, floor_name, floor_of
 
 TIMES = ProtocolTimes()
 KEY, OTHER = "rl:{0}:shop/all:a", "rl:{1}:shop/all:b"
@@ -146,29 +146,59 @@ def test_booked_bases_fall_only_by_acknowledgement_and_rise_only_by_done() -> No
     assert ledger.booked["shop"] == {"r": 1000, "s": 9000}
 
 
-def test_the_quick_sum_of_a_renewal_is_the_sum_of_the_counts() -> None:
+def plain_total(counts: Counts, key: str, now: int, booked: Bases) -> tuple[int, bool]:
+    """The sum of what regions may be using of ``key``, and whether nobody has more leased than its base."""
+    ledger, domain = counts.ledger, domain_of(key)
+    total, is_at_rest = 0, True
+    for region in {"r", "s", "t"}:
+        base, floor = booked.get(domain, {}).get(region, 0), booked.get(floor_name(domain), {}).get(region, 0)
+        alive = [
+            number for (name, number), known in ledger.sessions.items() if name == region and now < known.end_us
+        ]
+        held = [entry for entry in ledger.keys[key].get(region, []) if entry.session in alive]
+        lease = max((base if entry.value == BASE else entry.value for entry in held), default=0)
+        total += max(lease, base if counts.free(region, now) else floor_of(base, floor))
+        is_at_rest = is_at_rest and lease <= base
+    return total, is_at_rest
+
+
+def change(source: random.Random, counts: Counts, n: int, now: int) -> None:
+    ledger, region, session = counts.ledger, source.choice("rst"), source.choice([1, 2])
+    key = source.choice([KEY, OTHER])
+    what = source.randrange(9)
+    if what == 0:
+        ledger.book_welcome(welcome(n, session, {KEY: 70} if source.random() < 0.3 else {}, region=region))
+    elif what < 4:
+        ledger.book_lease(lease(n, source.choice([BASE, 0, 900, 6000]), session, region, key))
+    elif what == 4:
+        counts.raise_consent(region, now - source.choice([0, TIMES.patience_us]))
+    elif what == 5:
+        base, floor = source.choice([(4000, 0), (3000, 2000), (0, 0)])
+        ledger.book_config(Config(1, n + 1, {"shop": {"r": base, "t": 5000}, "shop#floor": {"r": floor}}))
+    elif what == 6:
+        ledger.book_done(Done(1, ledger.version))
+    elif what == 7:
+        ledger.lower_booked(region)
+    elif (region, session) in ledger.sessions:
+        counts.extend(region, session, now)
+
+
+def test_what_is_remembered_of_sums_is_what_adding_up_says_whatever_changes() -> None:
     source = random.Random(3)
-    for _ in range(200):
-        ledger = with_base(source.choice([0, 2500, 4000]))
-        if source.random() < 0.5:
-            ledger.book_config(Config(1, 2, {"shop": {"t": 5000}, "mail": {"r": 10_000}}))
-        for n in range(source.randint(1, 9)):
-            region, session = source.choice("rst"), source.choice([1, 2])
-            if source.random() < 0.4:
-                ledger.book_welcome(welcome(n, session, {KEY: 70} if source.random() < 0.3 else {}, region=region))
-            else:
-                ledger.book_lease(lease(n, source.choice([BASE, 0, 900, 6000]), session, region))
-        counts = Counts(ledger, TIMES, 0)
-        for session in ledger.sessions.values():
-            session.end_us = source.choice([5, 15])
-        for region in "rs":
-            if source.random() < 0.5:
-                counts.raise_consent(region, 0)
-        booked = source.choice([None, ledger.booked_after_done()])
-        now = source.choice([10, TIMES.consent_counted_us])
-        moment = counts._moment(now, booked)
-        for key in ledger.keys:
-            assert counts._total_at(key, moment) == counts.total(key, now, booked=booked)
+    for _ in range(60):
+        counts, now = Counts(with_base(source.choice([0, 2500, 4000])), TIMES, 0), 0
+        ledger = counts.ledger
+        for n in range(60):
+            change(source, counts, n, now)
+            booked = source.choice([None, ledger.booked_after_done()])
+            fit = True
+            for key in ledger.keys:
+                total, is_at_rest = plain_total(counts, key, now, ledger.booked if booked is None else booked)
+                assert counts.total(key, now, booked=booked) == total
+                assert booked is not None or sum(counts.count(key, name, now) for name in "rst") == total
+                fit = fit and (total <= 10_000 or is_at_rest)
+            assert counts.fits(now, booked) == fit
+            now += source.choice([0, 0, 0, TIMES.beat_us, 3 * TIMES.patience_us // 4])
 
 
 def test_a_snapshot_part_fits_into_a_message_whatever_keys_it_holds() -> None:
