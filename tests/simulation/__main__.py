@@ -10,7 +10,6 @@ python -m tests.simulation mutants                               which schedule 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections import Counter
@@ -19,16 +18,13 @@ from pathlib import Path
 from global_sync.simulation.faults import Scenario
 from global_sync.simulation.play import TIMES, play
 
-from . import runs
+from . import runs, very_many
 from .cast import Cast
 from .kills import table
 from .mutants import MUTANTS
 from .schedules import SCHEDULES
 
 STATE = runs.DIRECTORY / "long.json"
-SAVE_EVERY_S = 5
-SYSTEM_EACH = 100
-"""In a long run, one seed of the whole system for so many of the shares alone."""
 
 
 def main(arguments: list[str]) -> int:
@@ -51,7 +47,8 @@ def main(arguments: list[str]) -> int:
     long.add_argument("--events", type=int, default=runs.EVENTS)
     long.add_argument("--processes", type=int)
     long.add_argument("--minutes", type=float, default=0, help="end after so long (0: when all are done)")
-    long.set_defaults(act=run_long)
+    long.add_argument("--state", type=Path, default=STATE, help="where it is kept what was run (%(default)s)")
+    long.set_defaults(act=very_many.run_long)
 
     replay = commands.add_parser("replay", help="one seed, or one written schedule, again")
     replay.add_argument("kind", choices=("shares", "system"))
@@ -76,33 +73,12 @@ def _range(text: str) -> tuple[int, int]:
     return int(first), int(last or first) + 1
 
 
-class Progress:
-    """A line that tells how far it is; only where somebody looks."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.done, self.bad = total, 0, 0
-        self.began = time.monotonic()
-
-    def add(self, count: int, bad: int) -> None:
-        self.done += count
-        self.bad += bad
-        if sys.stderr.isatty():
-            filled = 40 * self.done // max(1, self.total)
-            left_s = (time.monotonic() - self.began) / self.done * (self.total - self.done)
-            line = f"\r[{'#' * filled}{'.' * (40 - filled)}] {self.done}/{self.total} seeds, {self.bad} bad, "
-            print(f"{line}{left_s / 60:.0f} min left ", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if sys.stderr.isatty():
-            print(file=sys.stderr)
-
-
 def run_seeds(options: argparse.Namespace) -> int:
     work = [
         *runs.jobs("shares", *options.shares, events=options.events, mutant=options.mutant),
         *([] if options.mutant else runs.jobs("system", *options.system, heal_each=4)),
     ]
-    progress, counted, wrong = Progress(sum(job.end - job.first for job in work)), Counter[str](), []
+    progress, counted, wrong = runs.Progress(sum(job.end - job.first for job in work)), Counter[str](), []
     for done in runs.do_all(work, options.processes):
         progress.add(done.job.end - done.job.first, len(done.wrong))
         counted += done.counted
@@ -142,48 +118,6 @@ def explain(job: runs.Job, seed: int) -> None:
     print(f"the shortest found that fails like seed {seed}:")
     print("\n".join(f"  {line}" for line in runs.as_text(scenario)))
     print(f"again: python -m tests.simulation replay system {runs.write_scenario(scenario)}")
-
-
-def run_long(options: argparse.Namespace) -> int:
-    state = json.loads(STATE.read_text()) if STATE.exists() else {}
-    if state.get("seeds") != options.seeds or state.get("events") != options.events:
-        state = {"seeds": options.seeds, "events": options.events, "done": [], "wrong": [], "counted": {}}
-    known = {tuple(one) for one in state["done"]}
-    work = [
-        *runs.jobs("shares", 0, options.seeds, events=options.events),
-        *runs.jobs("system", 0, options.seeds // SYSTEM_EACH),
-    ]
-    left = [job for job in work if (job.kind, job.first) not in known]
-    progress = Progress(sum(job.end - job.first for job in left))
-    counted = Counter[str](state["counted"])
-    STATE.parent.mkdir(parents=True, exist_ok=True)
-    # Both kinds from the beginning on, so that a run that is ended has seen both.
-    left.sort(key=lambda job: job.first * (SYSTEM_EACH if job.kind == "system" else 1))
-    saved_s = 0.0
-    results = runs.do_all(left, options.processes)
-    for done in results:
-        progress.add(done.job.end - done.job.first, len(done.wrong))
-        counted += done.counted
-        state["done"].append((done.job.kind, done.job.first))
-        state["wrong"] += [(done.job.kind, seed, what) for seed, what in done.wrong.items()]
-        now_s = time.monotonic()
-        if now_s - saved_s > SAVE_EVERY_S or progress.done == progress.total:
-            saved_s, state["counted"] = now_s, dict(counted)
-            STATE.write_text(json.dumps(state))
-        if options.minutes and now_s - progress.began > 60 * options.minutes:
-            results.close()
-            break
-    progress.end()
-    for kind, seed, what in state["wrong"]:
-        print(f"BAD {kind} seed {seed}: {what}")
-    finished = {tuple(one) for one in state["done"]}
-    seeds = {kind: sum(j.end - j.first for j in work if j.kind == kind and (kind, j.first) in finished)
-             for kind in ("shares", "system")}  # fmt: skip
-    print(
-        f"{seeds['shares']} of {options.seeds} seeds of shares and {seeds['system']} of the system, "
-        f"{len(state['wrong'])} bad"
-    )
-    return 1 if state["wrong"] else 0
 
 
 def run_replay(options: argparse.Namespace) -> int:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -117,8 +119,31 @@ def jobs(kind: str, first: int, end: int, **options: object) -> Iterator[Job]:
 
 def do_all(work: Sequence[Job], processes: int | None = None) -> Generator[Done, None, None]:
     """Every job, on every core; in their order."""
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        processes, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN)
+    ) as pool:
         yield from pool.map(do, work)
+
+
+class Progress:
+    """A line that tells how far it is; only where somebody looks."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.bad = total, 0, 0
+        self.began = time.monotonic()
+
+    def add(self, count: int, bad: int) -> None:
+        self.done += count
+        self.bad += bad
+        if sys.stderr.isatty():
+            filled = 40 * self.done // max(1, self.total)
+            left_s = (time.monotonic() - self.began) / self.done * (self.total - self.done)
+            line = f"\r[{'#' * filled}{'.' * (40 - filled)}] {self.done}/{self.total} seeds, {self.bad} bad, "
+            print(f"{line}{left_s / 60:.0f} min left ", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
 
 
 # ---- a seed that failed
