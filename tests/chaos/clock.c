@@ -1,4 +1,4 @@
-/* A clock that can be stepped for one Redis server: preloaded into it, see clocks.py.
+/* A clock that can be stepped for one Redis server: preloaded into it, see world.py.
 
    The file CHAOS_CLOCKS/<name of the working directory> holds microseconds to add to the time of day.  Only servers
    are meant, so every other program that inherits the preload keeps its time. */

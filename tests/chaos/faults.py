@@ -16,15 +16,19 @@ from pathlib import Path
 
 from infra.processes import Process
 from infra.region.resp import ServerError
-from tests.chaos.judge import Excuse
-from tests.chaos.network import WHOLE, Link
+from tests.chaos.judge import UNREPLICATED_S, Excuse
+from tests.chaos.network import SYNC_MARK, WHOLE, Link
 from tests.chaos.schedule import Fault
+from tests.chaos.shards import SHARDS
 from tests.chaos.world import NODE_PORTS, World
 
 SETTLES_S = 1.5
 """A shard that answers again: breakers probe it every 0.5 s, and nodes find it one after another."""
 FAILOVER_S = 8.0
 """A dead primary's replica takes over in about 4 s; a busy machine takes longer."""
+ALONE_S = 4.0
+"""How long a primary decides on that the majority has given up (the cluster's node timeout is 2 s), and what it has
+charged since it was cut off."""
 RECONNECTS_S = 6.0
 """A check that waited in a stopped node's socket."""
 
@@ -76,9 +80,18 @@ class Faults:
             with suppress(ServerError):  # killed: it comes back empty
                 self._world.redis(region, port, "CONFIG", "SET", "maxmemory", "0")
 
-    def _excuse(self, region: str, start: float, end: float, *, url: str | None = None, shard: int = 0) -> None:
+    def _excuse(
+        self,
+        region: str,
+        start: float,
+        end: float,
+        *,
+        url: str | None = None,
+        shard: int = 0,
+        unreplicated_s: float = UNREPLICATED_S,
+    ) -> None:
         with self._lock:
-            self.excuses.append(Excuse(region, start, end, url, shard))
+            self.excuses.append(Excuse(region, start, end, url, shard, unreplicated_s))
 
     def _primary(self, fault: Fault) -> tuple[int, int]:
         """The port of one of the region's primaries, and its shard.  Raises LookupError, ServerError."""
@@ -159,6 +172,35 @@ class Faults:
             if role == "slave":
                 _kill(self._service(fault.region, f"redis-{port}"))
         yield
+
+    def keep_node_from_shard(self, fault: Fault) -> Iterator[None]:
+        port, shard = self._primary(fault)
+        began = time.monotonic()
+        servers = {port, *self._world.replicas_of(fault.region, port)}
+        self._world.network.cut_in_two(fault.region, {fault.place % len(NODE_PORTS) + 1}, servers)
+        yield
+        self._world.network.cut_in_two(fault.region, (), ())
+        self._excuse(fault.region, began, time.monotonic() + RECONNECTS_S, shard=shard)
+
+    def cut_in_two(self, fault: Fault) -> Iterator[None]:
+        """A primary, the replicas of the others and the second node are on one side, the majority on the other.
+
+        There the primary's replica takes over; here it decides on until it has missed the majority for as long as
+        the other side did, and what it charged meanwhile is lost.
+        """
+        port, _ = self._primary(fault)
+        began = time.monotonic()
+        own = set(self._world.replicas_of(fault.region, port))
+        roles = self._world.servers(fault.region)
+        replicas = {one for one, role in roles.items() if role == "slave"}
+        here = {2, port, *(replicas - own)}
+        there = {1, SYNC_MARK, *(roles.keys() - here)}
+        self._world.network.cut_in_two(fault.region, here, there)
+        yield
+        self._world.network.cut_in_two(fault.region, (), ())
+        ended = max(time.monotonic(), began + FAILOVER_S) + RECONNECTS_S
+        for shard in range(SHARDS):
+            self._excuse(fault.region, began, ended, shard=shard, unreplicated_s=ALONE_S)
 
     def step_clock(self, fault: Fault) -> Iterator[None]:
         port, shard = self._primary(fault)
@@ -268,6 +310,8 @@ _KINDS: Mapping[str, Callable[[Faults, Fault], Iterator[None]]] = {
     "kill the leader": Faults.kill_leader,
     "kill a node": Faults.kill_node,
     "pause a node": Faults.pause_node,
+    "keep a node from a shard": Faults.keep_node_from_shard,
+    "cut a region in two": Faults.cut_in_two,
     "step a clock": Faults.step_clock,
     "fill a region's disk": Faults.fill_region_disk,
     "fill the broker's disk": Faults.fill_broker_disk,

@@ -51,11 +51,12 @@ class Excuse:
     end: float
     url: str | None = None
     shard: int = 0
+    unreplicated_s: float = UNREPLICATED_S
 
     def burst(self, limit: Limit) -> float:
         """A node that loses sight of a bucket begins with its part of the region's base, full; and what was charged
         last may be lost."""
-        return limit.capacity / REGIONS + 1 + limit.rate * UNREPLICATED_S
+        return limit.capacity / REGIONS + 1 + limit.rate * self.unreplicated_s
 
     def rate(self, limit: Limit) -> float:
         return limit.rate / REGIONS

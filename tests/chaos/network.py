@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +29,10 @@ CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 NAMESPACES = Path("/run/netns")
 INSIDE = "APPORTION_CHAOS_INSIDE"
+SERVERS = range(7001, 7007)
+"""The ports of a region's Redis servers; their buses are on the next ones."""
+SYNC_MARK = 100
+"""Of the sync service's sockets, in sides.c; a node's is its number, a server's its port."""
 QUEUE_MS = 400
 """What does not fit through a slow link waits so long at most."""
 
@@ -139,6 +143,20 @@ class Network:
                 shape = ["tbf", "rate", f"{link.kbit_per_s}kbit", "burst", "4kb", "latency", f"{QUEUE_MS}ms"]
                 _run(*command, "qdisc", "add", "dev", device, "root", *shape)
 
+    def cut_in_two(self, region: str, here: Collection[int], there: Collection[int]) -> None:
+        """Nothing passes between the processes that are marked so (see sides.c); empty: everything does.
+
+        A server's mark is its port.  Each side's callers and servers are kept from the ports of the other's.
+        """
+        rules = ""
+        for of, to in ((here, there), (there, here)):
+            ports = [port for server in to if server >= SERVERS[0] for port in (server, server + len(SERVERS))]
+            if of and ports:
+                rules += f"meta mark {_set(of)} tcp dport {_set(ports)} drop\n"
+        chain = f"chain output {{\ntype filter hook output priority 0; policy accept;\n{rules}\n}}\n"
+        text = f"add table inet sides\ndelete table inet sides\ntable inet sides {{\n{chain}}}\n"
+        _run(*self.inside(region), "nft", "-f", "-", text=text)
+
     def inside(self, region: str) -> list[str]:
         """What comes before a command that is to run in a region."""
         return ["nsenter", f"--net={NAMESPACES / region}"]
@@ -163,6 +181,10 @@ class Network:
         if errors:
             raise errors[0]
         return answers[0]
+
+
+def _set(numbers: Iterable[int]) -> str:
+    return "{ " + ", ".join(map(str, sorted(numbers))) + " }"
 
 
 def _run(*command: str, text: str | None = None) -> None:

@@ -36,6 +36,8 @@ KINDS = {
     "kill a primary": Kind(3, (6.0,)),
     "promote a replica": Kind(2, (3.0,)),
     "kill every replica": Kind(1, (4.0,)),
+    "keep a node from a shard": Kind(2, (2.0, 8.0)),
+    "cut a region in two": Kind(2, (1.0, 6.0, 15.0)),
     "pause a sync service": Kind(3, (2.0, 25.0, 45.0), scaled=True),
     "pause the leader": Kind(3, (2.0, 25.0, 45.0), scaled=True),
     "kill a sync service": Kind(2, (1.0, 30.0), scaled=True),

@@ -27,13 +27,11 @@ from infra.local.layout import Layout
 from infra.processes import Process, ProcessDirectory, StartFailed, wait_ready
 from infra.region.region import answers
 from infra.region.resp import Server, ServerError
-from tests.chaos.network import HUB, Network
+from tests.chaos.network import HUB, SERVERS, Network
 from tests.chaos.schedule import REGIONS
 from tests.chaos.shards import RULES, SECRET, shard_with
 
-CLOCK = Path(__file__).with_name("clock.c")
-SERVERS = 6
-REDIS_PORT = 7001
+PRELOADED = [Path(__file__).with_name(name) for name in ("clock.c", "sides.c")]
 NODE_PORTS = (8101, 8102)
 SYNC_PORT = 8103
 REGION_DISK, HUB_DISK = "64m", "192m"
@@ -86,7 +84,7 @@ class World:
         command = [*self.network.inside(region), sys.executable, "-m", "infra.region", "up", "--wait", "0"]
         environment = {
             **os.environ,
-            "LD_PRELOAD": str(self.directory / "clock.so"),
+            "LD_PRELOAD": ":".join(str(self._built(source)) for source in PRELOADED),
             "CHAOS_CLOCKS": str(self.clocks(region)),
         }
         done = subprocess.run(
@@ -180,7 +178,7 @@ class World:
     def servers(self, region: str) -> dict[int, str]:
         """Role by port (``master`` or ``slave``) of those that answer."""
         roles = {}
-        for port in range(REDIS_PORT, REDIS_PORT + SERVERS):
+        for port in SERVERS:
             try:
                 roles[port] = str(self.redis(region, port, "ROLE")[0])
             except ServerError:
@@ -196,10 +194,14 @@ class World:
 
     def replica_of(self, region: str, primary: int) -> int:
         """Raises LookupError, ServerError."""
-        replicas = self.redis(region, primary, "ROLE")[2]
+        replicas = self.replicas_of(region, primary)
         if not replicas:
             raise LookupError(f"{primary} of {region} has no replica")
-        return int(replicas[0][1])
+        return replicas[0]
+
+    def replicas_of(self, region: str, primary: int) -> list[int]:
+        """Their ports.  Raises ServerError."""
+        return [int(replica[1]) for replica in self.redis(region, primary, "ROLE")[2]]
 
     def shard(self, region: str, primary: int) -> int:
         """Which shard a primary serves.  Raises LookupError, ServerError."""
@@ -216,16 +218,19 @@ class World:
 
     # ---- files
 
+    def _built(self, source: Path) -> Path:
+        return self.directory / f"{source.stem}.so"
+
     def _make_files(self) -> None:
-        shared = self.directory / "clock.so"
-        install.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(shared), str(CLOCK)])
+        for source in PRELOADED:
+            install.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(self._built(source)), str(source), "-ldl"])
         secret = self.directory / "secret"
         secret.write_text(SECRET)
         for region in REGIONS:
             _mount(self.place(region), REGION_DISK)
             (self.place(region) / "region.toml").write_text(self._region_toml(region))
             self.clocks(region).mkdir(parents=True)
-            for port in range(REDIS_PORT, REDIS_PORT + SERVERS):
+            for port in SERVERS:
                 (self.clocks(region) / str(port)).write_bytes(struct.pack("q", 0))
         _mount(self.directory / "kafka", HUB_DISK)
         self.layout.hub_config.write_text(self._hub_toml())
@@ -237,7 +242,7 @@ class World:
             time_scale = {self.time_scale}
             state_dir = "{self.place(region)}"
             key_secret_file = "{self.directory / "secret"}"
-            redis.own = {{base_port = {REDIS_PORT}}}
+            redis.own = {{base_port = {SERVERS[0]}}}
             kafka.bootstrap = "{self.layout.hub_bootstrap}"
             sync = {{host = "{host}", port = {SYNC_PORT}, rank = {REGIONS.index(region)}, insecure = true}}
             grpc = {{host = "{host}", ports = {grpc_ports}, insecure = true}}
