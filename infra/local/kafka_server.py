@@ -51,23 +51,28 @@ logger.server.level = info
 """
 
 
-def start_kafka(layout: Layout, choice: KafkaChoice, processes: ProcessDirectory) -> None:
-    """Start the Kafka of ``choice`` unless it runs (or was given), and make our topics.  Raises StartFailed."""
+def start_kafka(
+    layout: Layout, choice: KafkaChoice, processes: ProcessDirectory, *, patience_s: float = START_S
+) -> None:
+    """Start the Kafka of ``choice`` unless it runs (or was given), and make our topics.  Raises StartFailed.
+
+    ``patience_s``: for it to listen, and again for the topics.
+    """
     if choice.kind != "given":
         process = processes.find(NAME) or _start(layout, choice, processes)
-        wait_ready(processes, process, lambda: _accepts(layout), patience_s=START_S)
+        wait_ready(processes, process, lambda: _accepts(layout), patience_s=patience_s)
     try:
-        asyncio.run(_make_topics(layout.hub_bootstrap))
+        asyncio.run(_make_topics(layout.hub_bootstrap, patience_s))
     except (TransportUnavailable, TimeoutError) as error:
         raise StartFailed(f"Kafka on {layout.hub_bootstrap} does not answer: {error}") from None
 
 
-async def _make_topics(bootstrap: str) -> None:
+async def _make_topics(bootstrap: str, patience_s: float) -> None:
     """The transport makes what is missing when it starts."""
     transport = KafkaTransport(KafkaOptions(bootstrap, client_id="apportion-local"))
     starting = asyncio.create_task(transport.start())
     try:
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(patience_s):
             while not (await asyncio.wait({starting}, timeout=0.2))[0]:
                 check_wanted()
             await starting

@@ -183,10 +183,10 @@ class Faults:
         self._excuse(fault.region, began, time.monotonic() + RECONNECTS_S, shard=shard)
 
     def cut_in_two(self, fault: Fault) -> Iterator[None]:
-        """A primary, the replicas of the others and the second node are on one side, the majority on the other.
+        """A primary, the others' replicas and the second node are on one side, the majority on the other.
 
         There the primary's replica takes over; here it decides on until it has missed the majority for as long as
-        the other side did, and what it charged meanwhile is lost.
+        the other side has missed it, and what it charged meanwhile is lost.
         """
         port, _ = self._primary(fault)
         began = time.monotonic()

@@ -29,10 +29,8 @@ CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 NAMESPACES = Path("/run/netns")
 INSIDE = "APPORTION_CHAOS_INSIDE"
-SERVERS = range(7001, 7007)
-"""The ports of a region's Redis servers; their buses are on the next ones."""
 SYNC_MARK = 100
-"""Of the sync service's sockets, in sides.c; a node's is its number, a server's its port."""
+"""Of the sync service's sockets, in sides.c; a node's is its number, a Redis server's its port."""
 QUEUE_MS = 400
 """What does not fit through a slow link waits so long at most."""
 
@@ -144,17 +142,14 @@ class Network:
                 _run(*command, "qdisc", "add", "dev", device, "root", *shape)
 
     def cut_in_two(self, region: str, here: Collection[int], there: Collection[int]) -> None:
-        """Nothing passes between the processes that are marked so (see sides.c); empty: everything does.
-
-        A server's mark is its port.  Each side's callers and servers are kept from the ports of the other's.
-        """
-        rules = ""
-        for of, to in ((here, there), (there, here)):
-            ports = [port for server in to if server >= SERVERS[0] for port in (server, server + len(SERVERS))]
-            if of and ports:
-                rules += f"meta mark {_set(of)} tcp dport {_set(ports)} drop\n"
-        chain = f"chain output {{\ntype filter hook output priority 0; policy accept;\n{rules}\n}}\n"
-        text = f"add table inet sides\ndelete table inet sides\ntable inet sides {{\n{chain}}}\n"
+        """Nothing passes between the sockets of these processes of the region, by their marks (see sides.c); of
+        nobody: everything does."""
+        chain = "type filter hook input priority 0; policy accept;\n"
+        if here and there:
+            for sender, receiver in ((here, there), (there, here)):
+                chain += f"meta mark {_set(sender)} socket mark {_set(receiver)} drop\n"
+        table = f"table inet sides {{\nchain input {{\n{chain}}}\n}}\n"
+        text = f"add table inet sides\ndelete table inet sides\n{table}"
         _run(*self.inside(region), "nft", "-f", "-", text=text)
 
     def inside(self, region: str) -> list[str]:

@@ -1,7 +1,8 @@
 /* On which side of a region that is cut in two a process is: preloaded into all of its processes, see network.py.
 
    Every socket of a node is marked with the node's number, of the sync service with SYNC, of a Redis server with its
-   port (its working directory is called so).  What the marks may reach is said by rules of the region's network. */
+   port (its working directory is called so); one that is accepted has the mark of the one that listened.  Which marks
+   may talk to which is said by rules of the region's network. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -27,15 +27,18 @@ from infra.local.layout import Layout
 from infra.processes import Process, ProcessDirectory, StartFailed, wait_ready
 from infra.region.region import answers
 from infra.region.resp import Server, ServerError
-from tests.chaos.network import HUB, SERVERS, Network
+from tests.chaos.network import HUB, Network
 from tests.chaos.schedule import REGIONS
 from tests.chaos.shards import RULES, SECRET, shard_with
 
 PRELOADED = [Path(__file__).with_name(name) for name in ("clock.c", "sides.c")]
+SERVERS = range(7001, 7007)
 NODE_PORTS = (8101, 8102)
 SYNC_PORT = 8103
 REGION_DISK, HUB_DISK = "64m", "192m"
 UP_S = 90.0
+KAFKA_UP_S = 240.0
+"""It is started while everybody knocks at its ports, and reads logs that it did not close."""
 POLL_S = 0.2
 
 
@@ -53,12 +56,12 @@ class World:
 
     def start(self) -> None:
         """Raises NoNamespaces, StartFailed, InstallFailed."""
-        choice = install.kafka(last_resort=False)
+        install.kafka(last_resort=False)
         install.redis_server()
         self.network.make()
         self._make_files()
         with ThreadPoolExecutor(len(REGIONS) + 1) as pool:
-            kafka = pool.submit(start_kafka, self.layout, choice, self.hub)
+            kafka = pool.submit(self._start_kafka)
             ups = [pool.submit(self.region_up, region) for region in REGIONS]
             kafka.result()
             self._start_control()
@@ -75,9 +78,13 @@ class World:
         with ThreadPoolExecutor(len(REGIONS) + 1) as pool:
             works = [pool.submit(self.region_up, region) for region in regions]
             if "kafka" in ended:
-                works.append(pool.submit(start_kafka, self.layout, install.kafka(last_resort=False), self.hub))
+                works.append(pool.submit(self._start_kafka))
             for work in works:
                 work.result()
+
+    def _start_kafka(self) -> None:
+        choice = install.kafka(last_resort=False)
+        start_kafka(self.layout, choice, self.hub, patience_s=KAFKA_UP_S)
 
     def region_up(self, region: str) -> None:
         """Start what does not run of the region.  Raises StartFailed."""
