@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
 from infra import install
 from infra.install import Say, silent
 from infra.processes import StartFailed
 from infra.region.region import READY_AGAIN_S, Region, answers_within
-from infra.region.units import SYSUSERS, UNITS, Programs, node_units, unit_files, unit_names
+from infra.region.unit_files import Change, UnitFiles
+from infra.region.units import SYSUSERS, TARGET, UNITS, USER, Programs, node_units, unit_files, unit_names
 
 SYSTEMCTL_TIMEOUT_S = 180
 
-Change = Literal["new", "changed", "same"]
+Run = Callable[[Sequence[str]], None]
 
 
 def run_command(command: Sequence[str]) -> None:
@@ -32,6 +32,24 @@ def run_command(command: Sequence[str]) -> None:
         raise StartFailed(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()[-2000:]}")
 
 
+def take_up(
+    run: Run,
+    say: Say,
+    changes: Mapping[PurePosixPath, Change],
+    sysusers: PurePosixPath,
+    folders: Sequence[Path],
+    units: list[str],
+) -> None:
+    """What was written comes into force on this machine, and what does not run is started."""
+    if any(change != "same" for change in changes.values()):
+        say("systemd reads the units")
+        run(["systemd-sysusers", str(sysusers)])
+        run(["systemctl", "daemon-reload"])
+    run(["install", "-d", "-o", USER, "-g", USER, "-m", "0750", *map(str, folders)])
+    say("starting what does not run")
+    run(["systemctl", "enable", "--now", *units])
+
+
 @dataclass(slots=True)
 class SystemdRegion:
     """``region`` under systemd.  ``root``: where the files are written, "/" but for images and tests.
@@ -41,20 +59,16 @@ class SystemdRegion:
 
     region: Region
     root: Path = Path("/")
-    run: Callable[[Sequence[str]], None] = field(default=run_command)
+    run: Run = field(default=run_command)
 
     @property
     def is_here(self) -> bool:
         """Whether the units are installed."""
-        return self._at(UNITS / "apportion.target").exists()
+        return self._files().has(UNITS / TARGET)
 
     def plan(self) -> dict[PurePosixPath, Change]:
         """What ``install`` would do with each file."""
-        found: dict[PurePosixPath, Change] = {}
-        for path, text in self._files().items():
-            file = self._at(path)
-            found[path] = "new" if not file.exists() else "same" if file.read_text() == text else "changed"
-        return found
+        return self._files().plan()
 
     def install(self, say: Say = silent) -> dict[PurePosixPath, Change]:
         """Write what is not there or is different, and start what does not run; a second time changes nothing.
@@ -62,21 +76,10 @@ class SystemdRegion:
         What runs already is not started anew: ``restart`` does that, one part after another.
         """
         self.region.settings.key_secret()
-        changes = self.plan()
-        for path, text in self._files().items():
-            if changes[path] != "same":
-                self._at(path).parent.mkdir(parents=True, exist_ok=True)
-                self._at(path).write_text(text)
-        if self.root != Path("/"):
-            return changes
-        if any(change != "same" for change in changes.values()):
-            say("systemd reads the units")
-            self.run(["systemd-sysusers", str(SYSUSERS)])
-            self.run(["systemctl", "daemon-reload"])
-        state = str(self.region.settings.state_dir)
-        self.run(["install", "-d", "-o", "apportion", "-g", "apportion", "-m", "0750", state])
-        say("starting what does not run")
-        self.run(["systemctl", "enable", "--now", "apportion.target", *unit_names(self.region.settings)])
+        files, settings = self._files(), self.region.settings
+        changes = files.write()
+        if self.root == Path("/"):
+            take_up(self.run, say, changes, SYSUSERS, [settings.state_dir], [TARGET, *unit_names(settings)])
         return changes
 
     def drain(self, say: Say = silent) -> None:
@@ -109,18 +112,15 @@ class SystemdRegion:
         """End every part and delete the units; the state, the region's file and the user stay."""
         if self.root == Path("/") and self.is_here:
             self.down(say)
-            self.run(["systemctl", "disable", "apportion.target", *unit_names(self.region.settings)])
-        gone = [path for path in self._files() if self._at(path).exists()]
-        for path in gone:
-            self._at(path).unlink()
+            self.run(["systemctl", "disable", TARGET, *unit_names(self.region.settings)])
+        gone = self._files().delete()
         if self.root == Path("/") and gone:
             self.run(["systemctl", "daemon-reload"])
         return gone
 
-    def _files(self) -> dict[PurePosixPath, str]:
+    def _files(self) -> UnitFiles:
         settings = self.region.settings
         redis_server = install.redis_server() if settings.redis.own is not None else Path()
-        return unit_files(settings, self.region.config, Programs(Path(sys.executable), redis_server))
-
-    def _at(self, path: PurePosixPath) -> Path:
-        return self.root / path.relative_to("/")
+        return UnitFiles(
+            self.root, unit_files(settings, self.region.config, Programs(Path(sys.executable), redis_server))
+        )

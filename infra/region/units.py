@@ -1,4 +1,4 @@
-"""A region's systemd units, and the files beside them, from its settings.  [P]
+"""A region's systemd units, and the files beside them, from its settings (infra/hub/units.py: the hub's).  [P]
 
 Each part is a unit of its own, so that systemd starts it again when it dies, and stops what stands on it last::
 
@@ -23,6 +23,7 @@ from services.settings import RegionSettings
 UNITS = PurePosixPath("/etc/systemd/system")
 SYSUSERS = PurePosixPath("/etc/sysusers.d/apportion.conf")
 USER = "apportion"
+TARGET = "apportion.target"
 
 DRAIN_BEYOND_S = 20
 """What a node may take after its drain: answers that were begun, leases that go back, the last totals."""
@@ -55,8 +56,8 @@ def node_units(settings: RegionSettings) -> list[str]:
 def unit_files(settings: RegionSettings, config: Path, programs: Programs) -> dict[PurePosixPath, str]:
     """The text of every file by its path.  ``config``: the region's file, which the services are given."""
     files = {
-        SYSUSERS: f'u {USER} - "Apportion" {settings.state_dir}\n',
-        UNITS / "apportion.target": _target(settings),
+        SYSUSERS: sysusers(settings.state_dir),
+        UNITS / TARGET: target(f"Region {settings.name} of Apportion", unit_names(settings)),
         UNITS / "apportion-node@.service": _node(settings, config, programs),
         UNITS / "apportion-sync.service": _sync(settings, config, programs),
     }
@@ -66,14 +67,14 @@ def unit_files(settings: RegionSettings, config: Path, programs: Programs) -> di
     return files
 
 
-def _target(settings: RegionSettings) -> str:
-    return _unit(
+def sysusers(home: Path) -> str:
+    return f'u {USER} - "Apportion" {home}\n'
+
+
+def target(what: str, wants: Sequence[str]) -> str:
+    return unit(
         {
-            "Unit": {
-                "Description": f"Region {settings.name} of Apportion",
-                "Wants": unit_names(settings),
-                "After": ["network-online.target"],
-            },
+            "Unit": {"Description": what, "Wants": wants, "After": ["network-online.target"]},
             "Install": {"WantedBy": "multi-user.target"},
         }
     )
@@ -83,22 +84,30 @@ def _node(settings: RegionSettings, config: Path, programs: Programs) -> str:
     drain_s = settings.check_api.drain_ms // 1000 + DRAIN_BEYOND_S
     command = f"{programs.python} -m services.check_api --config {config} --node %i"
     # Redis may be down and come later: a node answers without it.  So: after it, but not only with it.
-    return _service("a node", f"{settings.name}, node %i", command, settings, redis_units(settings)[-1:], drain_s)
+    after = redis_units(settings)[-1:]
+    return service(f"a node ({settings.name}, node %i)", command, [settings.state_dir], drain_s, after)
 
 
 def _sync(settings: RegionSettings, config: Path, programs: Programs) -> str:
     command = f"{programs.python} -m services.sync_service --config {config}"
-    return _service("sync service", settings.name, command, settings, redis_units(settings)[-1:], 20)
+    after = redis_units(settings)[-1:]
+    return service(f"sync service ({settings.name})", command, [settings.state_dir], 20, after)
 
 
-def _service(
-    what: str, whose: str, command: str, settings: RegionSettings, after: Sequence[str], stop_s: int
+def service(
+    what: str,
+    command: str,
+    writable: Sequence[Path],
+    stop_s: int,
+    after: Sequence[str] = (),
+    part_of: str = TARGET,
 ) -> str:
-    return _unit(
+    """A service that lives for as long as ``part_of``.  ``writable``: all that it may write to."""
+    return unit(
         {
             "Unit": {
-                "Description": f"Apportion: {what} ({whose})",
-                "PartOf": "apportion.target",
+                "Description": f"Apportion: {what}",
+                "PartOf": part_of,
                 "Wants": "network-online.target",
                 "After": ["network-online.target", *after],
                 # For ever: a node that systemd gives up on after a bad minute is missed when the minute is over.
@@ -112,19 +121,19 @@ def _service(
                 "KillMode": "mixed",
                 "LimitNOFILE": "65536",
                 "MemoryMax": "1G",
-                **_hardened(settings),
+                **_hardened(writable),
             },
-            "Install": {"WantedBy": "apportion.target"},
+            "Install": {"WantedBy": part_of},
         }
     )
 
 
 def _redis_server(settings: RegionSettings, config: Path, programs: Programs) -> str:
-    return _unit(
+    return unit(
         {
             "Unit": {
                 "Description": f"Apportion: Redis on port %i ({settings.name})",
-                "PartOf": "apportion.target",
+                "PartOf": TARGET,
                 "After": "network-online.target",
                 "StartLimitIntervalSec": "0",
             },
@@ -136,20 +145,20 @@ def _redis_server(settings: RegionSettings, config: Path, programs: Programs) ->
                 "TimeoutStopSec": "20",
                 "LimitNOFILE": "65536",
                 "OOMScoreAdjust": "-500",
-                **_hardened(settings),
+                **_hardened([settings.state_dir]),
             },
-            "Install": {"WantedBy": "apportion.target"},
+            "Install": {"WantedBy": TARGET},
         }
     )
 
 
 def _redis_cluster(settings: RegionSettings, config: Path, programs: Programs) -> str:
     servers = redis_units(settings)[:-1]
-    return _unit(
+    return unit(
         {
             "Unit": {
                 "Description": f"Apportion: makes one cluster of the Redis servers ({settings.name})",
-                "PartOf": "apportion.target",
+                "PartOf": TARGET,
                 "Wants": servers,
                 "After": servers,
             },
@@ -158,20 +167,20 @@ def _redis_cluster(settings: RegionSettings, config: Path, programs: Programs) -
                 "RemainAfterExit": "yes",
                 "ExecStart": f"{programs.python} -m infra.region form-redis --config {config}",
                 "TimeoutStartSec": "120",
-                **_hardened(settings),
+                **_hardened([settings.state_dir]),
             },
-            "Install": {"WantedBy": "apportion.target"},
+            "Install": {"WantedBy": TARGET},
         }
     )
 
 
-def _hardened(settings: RegionSettings) -> dict[str, str | list[str]]:
+def _hardened(writable: Sequence[Path]) -> dict[str, str | list[str]]:
     """Nobody's user, a file system that is read-only but for the state, the network, and nothing else."""
     return {
         "User": USER,
         "Group": USER,
         "UMask": "0077",
-        "ReadWritePaths": str(settings.state_dir),
+        "ReadWritePaths": " ".join(map(str, writable)),
         "ProtectSystem": "strict",
         "ProtectHome": "read-only",
         "PrivateTmp": "yes",
@@ -202,8 +211,10 @@ def _hardened(settings: RegionSettings) -> dict[str, str | list[str]]:
     }
 
 
-def _unit(sections: Mapping[str, Mapping[str, str | Sequence[str]]]) -> str:
-    lines = ["# Written by `apportion region install`: change the region's file and install again."]
+def unit(sections: Mapping[str, Mapping[str, str | Sequence[str]]]) -> str:
+    lines = [
+        "# Written by `apportion region install` or `apportion hub install`: change their file and install again."
+    ]
     for section, fields in sections.items():
         lines += ["", f"[{section}]"]
         for field, value in fields.items():

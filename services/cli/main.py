@@ -49,7 +49,7 @@ COMMANDS = {
     "load": _Lazy("services.cli.load", "Send checks to the regions and watch the global bound."),
     "rehearse": _Lazy("services.cli.rehearse", "What a rule set would have denied in an access log."),
     "local": _Lazy("infra.local.cli", "The whole system on this machine: up, down, cut, heal, slow, logs."),
-    "hub": _Lazy("services.cli.hub", "Make the hub's topics, and check that nothing can be lost."),
+    "hub": _Lazy("infra.hub.cli", "Make the hub's topics, check that nothing can be lost, run its services."),
     "region": _Lazy("infra.region.cli", "Deploy a region; let it join, leave, change its weight; say it is lost."),
     "simulate": _Lazy("services.cli.simulate", "What a limit will do in a geography, before deploying it."),
     "dev": _Lazy("services.cli.dev", "All regions in one process, without Redis and Kafka."),

@@ -102,6 +102,7 @@ PURE_ROOMS = (
     "services/control_api/totals.py",
     "infra/region/slot_moves.py",
     "infra/region/units.py",
+    "infra/hub/units.py",
     "infra/capacity.py",
     "infra/monitoring/alerts.py",
     "infra/monitoring/panels.py",
