@@ -1,7 +1,7 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services up down status test test-unit test-infra sbom audit test-reshape test-anger test-upgrade test-move test-alerts test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench page-long pictures chaos clean
+.PHONY: help setup services up down status test test-unit test-infra sbom audit test-reshape test-anger test-upgrade test-move test-new-hub test-alerts test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench page-long pictures chaos clean
 
 RUN := .venv/bin/python
 ARGS ?=
@@ -56,6 +56,10 @@ test-upgrade: setup  ## every region a version back and forward under load, ten 
 test-move: setup  ## the hub moves to other brokers under load, by the commands of docs/topologies.md
 	@$(RUN) -m infra.install redis kafka kafka-tools
 	$(RUN) -m pytest -s tests/e2e/long_moved_hub.py
+
+test-new-hub: setup  ## the hub is lost and another begins with an empty log, by the commands of docs/topologies.md
+	@$(RUN) -m infra.install redis kafka
+	$(RUN) -m pytest -s tests/e2e/long_new_hub.py
 
 test-alerts: setup  ## each alert's fault on a running system, a real Prometheus that fires, the runbook's commands
 	@$(RUN) -m infra.install redis kafka

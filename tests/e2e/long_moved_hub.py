@@ -19,7 +19,7 @@ from tests.e2e.conftest import THIRD
 from tests.e2e.moving_hub import (
     Editor,
     Operator,
-    commands_of_the_page,
+    commands_in,
     moved,
     plan_of,
     point_to,
@@ -179,7 +179,7 @@ async def test_the_hub_moves_under_load_by_the_commands_of_the_page(
         rate = sum(check.allowed for check in late) / 5
         print(f"us-east, asking for all of it: {rate:.0f}/s of {RATE}")
         assert rate > 0.8 * RATE, "shares do not move"
-    assert list(dict.fromkeys(operator.ran)) == commands_of_the_page()
+    assert list(dict.fromkeys(operator.ran)) == commands_in("Moving the hub")
 
 
 HUB = """

@@ -38,9 +38,9 @@ SCRIPTS = {
 CHANGE_EVERY_S = 1.0
 
 
-def commands_of_the_page() -> list[str]:
-    """Those of the section on moving, in its order, each once."""
-    section = PAGE.read_text().partition("\n## Moving the hub\n")[2].partition("\n## ")[0]
+def commands_in(heading: str) -> list[str]:
+    """Those of a section of the page, in its order, each once."""
+    section = PAGE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     lines = [line.partition(" #")[0].strip() for block in blocks for line in block.splitlines()]
     return list(dict.fromkeys(line for line in lines if line))
@@ -115,16 +115,21 @@ def point_to(system: LocalSystem, before: str, after: str, *, replicated: bool =
         file.write_text(text.replace(f'bootstrap = "{before}"', f'bootstrap = "{after}"{more}'))
 
 
-def restart_hub_services(system: LocalSystem) -> None:
-    """Control API and dashboard, by the same commands as before."""
+def restart_hub_services(
+    system: LocalSystem, *, between: Callable[[], None] = lambda: None, probe: str = "readyz"
+) -> None:
+    """Control API and dashboard, by the same commands as before; ``between``: while none of them runs."""
     processes = ProcessDirectory(system.directory)
-    for name in ("control_api", "dashboard"):
-        command = json.loads((processes.run / f"{name}.json").read_text())["command"]
+    names = ("control_api", "dashboard")
+    commands = [json.loads((processes.run / f"{name}.json").read_text())["command"] for name in names]
+    for name in names:
         running = processes.find(name)
         assert running is not None
         assert stop([running], patience_s=30) == [], f"{name} had to be killed"
+    between()
+    for name, command in zip(names, commands, strict=True):
         processes.start(name, command)
-        wait_for(functools.partial(answers, f"{system.addresses[name]}/readyz", 2.0), 60, f"{name} ready again")
+        wait_for(functools.partial(answers, f"{system.addresses[name]}/{probe}", 2.0), 60, f"{name} again")
 
 
 class Editor:

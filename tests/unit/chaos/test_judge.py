@@ -62,6 +62,12 @@ def test_the_worst_window_is_found_as_by_looking_at_all(admitted: Moments, spans
         pytest.param(at_once(5, 50), [Excuse("us-east", 4, 6)], True, id="a silent store's part"),
         pytest.param(at_once(5, 80), [Excuse("us-east", 4, 6)], False, id="more than a silent store's part"),
         pytest.param(at_once(9, 31), [Excuse("us-east", 4, 6)], False, id="after the store spoke again"),
+        pytest.param(
+            at_once(5, 281), [Excuse("us-east", 4, 6, unreplicated_s=4)], True, id="what a primary charged alone"
+        ),
+        pytest.param(
+            at_once(5, 282), [Excuse("us-east", 4, 6, unreplicated_s=4)], False, id="more than it could charge"
+        ),
     ],
 )
 def test_what_keeps_the_bound(admitted: Moments, excuses: list[Excuse], keeps: bool) -> None:
