@@ -127,7 +127,8 @@ def test_what_the_image_installs_runs_without_the_source_tree(tmp_path: Path) ->
     for name in ("pyproject.toml", "uv.lock", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     for name in ("regional_limiter", "global_sync", "services", "infra", "clients/python"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        # Links stay links, as they do for the builder: what is met by two paths is packed once.
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     (step,) = re.findall(r"^RUN (uv sync .*--no-editable)$", DOCKERFILE.read_text(), re.MULTILINE)
     uv = shutil.which("uv") or str(ROOT / ".cache" / "uv" / "bin" / "uv")
     environment = {"UV_PROJECT_ENVIRONMENT": str(place), "UV_PYTHON_DOWNLOADS": "never", "UV_SYSTEM_CERTS": "1"}

@@ -1,0 +1,1 @@
+../../../redis/form-cluster.sh
