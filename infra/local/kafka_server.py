@@ -176,6 +176,9 @@ def _properties(layout: Layout, data: Path) -> str:
         "num.replica.fetchers": 1,
         "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
         "log.cleaner.io.buffer.size": 128 * 1024,
+        # One that was killed is refused until the session of its former life is over: 9 s, unless told otherwise.
+        "broker.session.timeout.ms": 3000,
+        "broker.heartbeat.interval.ms": 500,
         # A broker that is asked to end ends soon; there is nobody to hand leaderships to.
         "controlled.shutdown.enable": "false",
     }
