@@ -27,8 +27,8 @@ SETTLES_S = 1.5
 FAILOVER_S = 8.0
 """A dead primary's replica takes over in about 4 s; a busy machine takes longer."""
 ALONE_S = 4.0
-"""How long a primary decides on that the majority has given up (the cluster's node timeout is 2 s), and what it has
-charged since it was cut off."""
+"""For so long a primary that is cut off decides on, and what it charges is lost: one and a half times the cluster's
+node timeout of 2 s, and a busy machine's delay."""
 RECONNECTS_S = 6.0
 """A check that waited in a stopped node's socket."""
 

@@ -24,6 +24,8 @@ WITHOUT_JSON = {
     "local slow": "does one thing, and says so",
     "local logs": "prints logs as they are",
     "region up": "starts what does not run; region status has --json",
+    "hub install": "prints the units, or what it changed",
+    "hub remove": "prints what it changed",
     "region drain": "does one thing, and says so",
     "region restart": "does one thing, and says so",
     "region down": "does one thing, and says so",
