@@ -1,8 +1,8 @@
 """Two primaries of one shard at once, measured, for ``make test-anger``.
 
 A primary that is cut off from the other servers, but not from its callers, decides on until it has been without
-them for the cluster's node timeout, or half as long again.  Its replica may be made primary meanwhile: for so long a region's share is in
-force twice.
+them for the cluster's node timeout, or half as long again.  Its replica may be made primary meanwhile: for so long
+a region's share is in force twice.
 """
 
 from __future__ import annotations
