@@ -169,8 +169,7 @@ def _add_region(app: FastAPI, board: Board, looks: RegionLooks) -> None:
         # An agent that cannot be asked directly has said the same in its usage.
         agent = found["agent"] or agent_shown(*board.picture.usage_heard(name, found["now_ms"]))
         busiest = board.busiest_of(name, KEYS_BY_SHARD)
-        whole = [one for one in busiest if not board.is_split(one["key"])]  # a bucket of theirs is anywhere
-        hot = hot_by_shard(whole, found["nodes"], HOT_KEYS_OF_A_SHARD)
+        hot = hot_by_shard(busiest, found["nodes"], HOT_KEYS_OF_A_SHARD, board.split_of)
         shown = {**found, "agent": agent, "busiest": busiest[:KEYS_OF_A_REGION], "hot": hot}
         return JSONResponse(shown, headers={"Cache-Control": "no-store"})
 

@@ -103,11 +103,11 @@ class Board:
             {"key": key, "allowed_per_s": rate[0], "denied_per_s": rate[1]} for key, rate in ordered if sum(rate)
         ]
 
-    def is_split(self, key: str) -> bool:
-        """Whether the key's rule spreads it over several buckets."""
+    def split_of(self, key: str) -> int:
+        """Over how many buckets the key's rule spreads it."""
         domain, _, name = rule_name(key).partition("/")
         rule = self._rule(domain, name)
-        return rule is not None and rule.split > 1
+        return 1 if rule is None else rule.split
 
     def nearness(self) -> dict[tuple[str, str], float]:
         """By domain and rule: what its busiest key asks for on average, by what the rule lets through for ever."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from regional_limiter.model.keys import tag_of
 from regional_limiter.store.topology import hash_slot_of
+from regional_limiter.sub_buckets import sub_key
 from services.clock import wall_ms
 from services.probes import NodeLook, Probes
 
@@ -24,7 +26,7 @@ _OF_AGENT: Final = (
 
 
 KeyRate = Mapping[str, Any]
-"""``key``, ``allowed_per_s`` and ``denied_per_s``."""
+"""``key``, ``allowed_per_s`` and ``denied_per_s``; of a split one also ``parts`` and ``split``."""
 
 
 class RegionLooks:
@@ -58,24 +60,44 @@ def _node(look: NodeLook) -> dict[str, Any]:
 
 
 def hot_by_shard(
-    keys: Iterable[KeyRate], nodes: Sequence[Mapping[str, Any]], most: int
+    keys: Iterable[KeyRate], nodes: Sequence[Mapping[str, Any]], most: int, split_of: Callable[[str], int]
 ) -> dict[str, list[KeyRate]]:
-    """Point -> those of ``keys`` (the busiest first) whose bucket it holds, by what the region's nodes say."""
+    """Point -> those of ``keys`` whose bucket it holds, by what the region's nodes say, the busiest first.
+
+    Of a key that is split (``split_of``: into how many sub-buckets) a point is told the part that its own hold, as
+    if nodes asked all alike, which they nearly do: ``parts`` of ``split``.
+    """
     ranges = [
         (first, end, str(shard["point"]))
         for node in nodes
         for shard in (node["view"] or {}).get("shards", ())
         for first, end in shard.get("slots", ())
     ]
+
+    def point_of(key: str) -> str | None:
+        slot = hash_slot_of(tag_of(key))
+        return next((point for first, end, point in ranges if first <= slot < end), None)
+
     found: dict[str, list[KeyRate]] = {}
     for one in keys:
-        if not one["key"].startswith("rl:{"):
+        key = one["key"]
+        if not key.startswith("rl:{"):
             continue
-        slot = hash_slot_of(tag_of(one["key"]))
-        point = next((point for first, end, point in ranges if first <= slot < end), None)
-        if point is not None and len(found.setdefault(point, [])) < most:
-            found[point].append(one)
-    return found
+        split = split_of(key)
+        buckets = [key] if split == 1 else [sub_key(key, split, place) for place in range(split)]
+        for point, parts in Counter(map(point_of, buckets)).items():
+            if point is not None:
+                found.setdefault(point, []).append(one if split == 1 else _part(one, parts, split))
+    return {point: sorted(held, key=_busiest_first)[:most] for point, held in found.items()}
+
+
+def _part(one: KeyRate, parts: int, split: int) -> KeyRate:
+    rates = {name: round(one[name] * parts / split, 1) for name in ("allowed_per_s", "denied_per_s")}
+    return {**one, **rates, "parts": parts, "split": split}
+
+
+def _busiest_first(one: KeyRate) -> tuple[float, str]:
+    return -one["allowed_per_s"] - one["denied_per_s"], one["key"]
 
 
 def agent_shown(view: Mapping[str, Any] | None, age_ms: int) -> dict[str, Any] | None:

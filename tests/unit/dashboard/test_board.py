@@ -215,7 +215,7 @@ def test_of_which_kind_a_rule_is_is_known_without_going_through_all_rules() -> N
     assert [board.in_windows("d", name) for name in ("g7", "e", "none")] == [False, True, False]
     assert [board.bases_of("d", name)["us-east"] for name in ("g7", "e")] == [5000, 2500]
     assert (board.bases_of("none", "e"), board.in_windows("none", "e")) == ({}, False)
-    assert [board.is_split(f"rl:{{0}}:d/{name}:x") for name in ("s", "g7", "none")] == [True, False, False]
+    assert [board.split_of(f"rl:{{0}}:d/{name}:x") for name in ("s", "g7", "none")] == [4, 1, 1]
     assert Counted.gone_through == 0
 
 

@@ -72,12 +72,25 @@ def test_hot_keys_are_told_by_the_shard_that_holds_them() -> None:
         {"view": None},
         {"view": {"shards": [{"point": "of an older node"}]}},
     ]
-    found = hot_by_shard([*keys, {"key": "no bucket"}], views, 3)
+    found = hot_by_shard([*keys, {"key": "no bucket"}], views, 3, lambda _: 1)
     assert {point: [one["key"][-1] for one in hot] for point, hot in found.items()} == {
         "p1": ["1"],
         "p2": ["3"],
         "p3": ["0", "2", "4"],
     }
+
+
+def test_of_a_split_key_each_shard_is_told_the_part_that_it_holds() -> None:
+    split, whole = "rl:{a}:d/split:x", "rl:{a}:d/whole:x"  # the tag's slot is 15495, so its parts begin there
+    keys = [{"key": split, "allowed_per_s": 40.0, "denied_per_s": 8.0}]
+    keys += [{"key": whole, "allowed_per_s": 20.0, "denied_per_s": 0.0}]
+    shards = [{"point": "low", "slots": [[0, 8_192]]}, {"point": "high", "slots": [[8_192, 16_384]]}]
+    views = [{"view": {"shards": shards}}]
+    found = hot_by_shard(keys, views, 3, lambda key: 4 if key == split else 1)
+    assert found["low"] == [{"key": split, "allowed_per_s": 20.0, "denied_per_s": 4.0, "parts": 2, "split": 4}]
+    assert [one["key"] for one in found["high"]] == [split, whole]
+    only = hot_by_shard(keys, [{"view": {"shards": shards[1:]}}], 1, lambda key: 8 if key == split else 1)
+    assert [(one["key"], one["parts"]) for one in only["high"]] == [(split, 4)]
 
 
 async def test_a_region_that_is_not_in_the_settings_is_not_looked_for() -> None:

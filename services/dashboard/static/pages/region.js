@@ -106,7 +106,7 @@ function Shard({ name, point, seen, seconds, hot }) {
     <td class="text">${seen.length === 0 ? NOT_KNOWN : html`<${Badge} level=${level}>${word}${open > 0 && open < seen.length ? ` at ${open} of ${seen.length} nodes` : ''}<//>`}</td>
     <td>${took && seconds > 0 ? rate(total(took) / seconds) : NOT_KNOWN}</td><td>${took ? within(boundOf(took, 0.5)) : NOT_KNOWN}</td><td>${took ? within(boundOf(took, 0.99)) : NOT_KNOWN}</td>
     <td class=${missed > 0 ? 'bad' : ''}>${number(missed)}</td>
-    <td class="text">${hot.length === 0 ? NOT_KNOWN : hot.map((one) => html`<span class="hot" key=${one.key}>${keyName(one.key)} <b>${rate(one.allowed_per_s + one.denied_per_s)}</b></span>`)}</td><td>${point ? duration(point.session_left_ms) : NOT_KNOWN}</td><td>${point ? duration(point.consent_left_ms) : NOT_KNOWN}</td></tr>`;
+    <td class="text">${hot.length === 0 ? NOT_KNOWN : hot.map((one) => html`<span class="hot" key=${one.key}>${keyName(one.key)} <b>${rate(one.allowed_per_s + one.denied_per_s)}</b>${one.split && html` <small>about, ${one.parts} of its ${one.split} parts</small>`}</span>`)}</td><td>${point ? duration(point.session_left_ms) : NOT_KNOWN}</td><td>${point ? duration(point.consent_left_ms) : NOT_KNOWN}</td></tr>`;
 }
 
 const within = (ms) => (ms === null ? NOT_KNOWN : ms === Infinity ? 'over 1 s' : `${Number(ms.toPrecision(3))} ms`);
