@@ -7,8 +7,11 @@ for longer has done it all the while, so it is spread evenly; nobody knows bette
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from typing import Any
+
+import msgspec
 
 from regional_limiter.model.enforcement import BASE as AT_BASE
 from regional_limiter.model.keys import rule_of
@@ -23,8 +26,14 @@ BY_SECOND_MOST_MS = 600_000
 GAP_MOST_MS = 86_400_000
 SETTLING_MS = 120_000
 """After a start in the middle of the topic: what is heard of first within it was there before."""
-SOURCES_MOST = 2_000
+SOURCES_MOST = 5_000
 NAMES_A_SOURCE_MOST = 20_000
+NAMES_MOST = 500_000
+"""Of all sources together: some 100 MB."""
+LET_GO_MOST = 50_000
+"""Sources that are known to have been there, and no more."""
+TOLD_AT_ONCE = 5_000
+"""Names that are written down before anybody else has a turn: some 0.3 ms."""
 REGIONS_MOST = 100
 NODE, AGENT = " node ", " agent "
 """Between the region and the name of a source."""
@@ -33,29 +42,80 @@ Totals = dict[str, list[int]]
 """By rule or key: allowed and denied cost, and when they were last told."""
 
 
+class GrowthState:
+    """All that was known at one moment, for a file: written down source by source while more is learnt.
+
+    Whoever changes a source has it written down first, as it was.
+    """
+
+    def __init__(self, head: dict[str, Any], sources: Mapping[str, Totals]) -> None:
+        self._head = head
+        self._order = list(sources)
+        self._left = dict(sources)
+        self._written: dict[str, msgspec.Raw] = {}
+
+    def keep(self, source: str) -> None:
+        """``source`` is about to change."""
+        if (totals := self._left.pop(source, None)) is not None:
+            self._write(source, totals)
+
+    def _write(self, source: str, totals: Totals) -> None:
+        self._written[source] = msgspec.Raw(msgspec.msgpack.encode(totals))
+
+    def write_down(self) -> Iterator[None]:
+        """Everything that is left, a part with each step."""
+        names = 0
+        while self._left:
+            source, totals = self._left.popitem()
+            self._write(source, totals)
+            names += len(totals)
+            if names >= TOLD_AT_ONCE:
+                names = 0
+                yield
+
+    def encoded(self) -> bytes:
+        """Once everything is written down."""
+        assert not self._left
+        sources = {source: self._written[source] for source in self._order}
+        return msgspec.msgpack.encode({**self._head, "sources": sources})
+
+
 class UsageGrowth:
     """``state`` is all that it knows, for a file; ``restore`` goes on from it."""
 
     def __init__(self, watch: KeyWatch | None = None) -> None:
         self._watch = watch or KeyWatch()
         self._sources: dict[str, Totals] = {}
+        self._names = 0
+        self._let_go: dict[bytes, None] = {}
+        self._forgets = False
+        """Whether some that were let go of are not even known as such any more."""
         self._heard_ms: dict[str, int] = {}
         self._settled_ms: int | None = None
+        self._state: GrowthState | None = None
         self.next_offset: int | None = None
 
-    def state(self) -> dict[str, Any]:
-        return {
-            "sources": self._sources,
-            "heard_ms": self._heard_ms,
+    def state(self) -> GrowthState:
+        """As of now.  One at a time: of the one before nothing is written down any more."""
+        head = {
+            "heard_ms": dict(self._heard_ms),
             "settled_ms": self._settled_ms,
             "next_offset": self.next_offset,
+            "let_go": b"".join(self._let_go),
+            "forgets": self._forgets,
         }
+        self._state = GrowthState(head, self._sources)
+        return self._state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._sources = {
             str(name): {str(one): [int(value) for value in totals] for one, totals in known.items()}
             for name, known in state["sources"].items()
         }
+        self._names = sum(map(len, self._sources.values()))
+        let_go = state.get("let_go", b"")
+        self._let_go = {let_go[at : at + _SHORT]: None for at in range(0, len(let_go), _SHORT)}
+        self._forgets = bool(state.get("forgets"))
         self._heard_ms = {str(region): int(at_ms) for region, at_ms in state["heard_ms"].items()}
         self._settled_ms, self.next_offset = state["settled_ms"], state["next_offset"]
 
@@ -128,13 +188,32 @@ class UsageGrowth:
         return sums, kept
 
     def _source(self, name: str) -> tuple[Totals, bool]:
-        """Its totals; and whether it may have been there before: others have been let go of for want of room."""
+        """Its totals; and whether it was there before: then others were heard of since, for which it had to go."""
+        if self._state is not None:
+            self._state.keep(name)
         totals = self._sources.pop(name, None)
-        was_before = totals is None and len(self._sources) >= SOURCES_MOST
-        if was_before:
-            del self._sources[next(iter(self._sources))]
-        self._sources[name] = totals = {} if totals is None else totals  # the last heard stands last
+        was_before = False
+        if totals is None:
+            totals = {}
+            short = _short(name)
+            was_before = self._forgets or short in self._let_go
+            self._let_go.pop(short, None)
+        self._sources[name] = totals  # the last heard stands last
+        while len(self._sources) > SOURCES_MOST or (self._names > NAMES_MOST and len(self._sources) > 1):
+            self._let_one_go()
         return totals, was_before
+
+    def _let_one_go(self) -> None:
+        """The one that was not heard for longest."""
+        name = next(iter(self._sources))
+        self._drop(name)
+        self._let_go[_short(name)] = None
+        if len(self._let_go) > LET_GO_MOST:
+            del self._let_go[next(iter(self._let_go))]
+            self._forgets = True
+
+    def _drop(self, source: str) -> None:
+        self._names -= len(self._sources.pop(source))
 
     def _grow(self, totals: Totals, name: str, values: Any, now_ms: int, *, was_before: bool) -> tuple[int, int]:
         """``was_before``: of a name that is not known, only what comes after is growth."""
@@ -143,6 +222,8 @@ class UsageGrowth:
         if known is None:
             if len(totals) >= NAMES_A_SOURCE_MOST:
                 del totals[next(iter(totals))]
+            else:
+                self._names += 1
             settling = self._settled_ms is not None and now_ms < self._settled_ms
             known = [*told, now_ms] if settling or was_before else [0, 0, now_ms]
         totals[name] = [max(known[0], told[0]), max(known[1], told[1]), now_ms]  # the last told stands last
@@ -155,7 +236,15 @@ class UsageGrowth:
             told_ms = max((one[2] for one in totals.values()), default=0)
             heard_ms = self._heard_ms.get(source.split(" ")[0], 0)
             if now_ms - told_ms > after_ms or heard_ms - told_ms > over_after_ms:
-                del self._sources[source]
+                self._drop(source)
+
+
+_SHORT = 8
+
+
+def _short(source: str) -> bytes:
+    """A source's name in few bytes, the same in every process."""
+    return blake2b(source.encode(), digest_size=_SHORT).digest()
 
 
 def _phase(usage: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ from services.dashboard.past.cells import (
 )
 from services.dashboard.past.convergence import Convergence
 from services.dashboard.past.file import AnswerTookTooLong, PastFile
-from services.dashboard.past.growth import UsageGrowth
+from services.dashboard.past.growth import GrowthState, UsageGrowth
 from services.dashboard.past.incidents import Incident, Noticing, gap_incident, incident_of
 from services.dashboard.past.rollups import BYTES_MOST, Rollups
 from services.dashboard.past.share_steps import ShareSteps, Step
@@ -74,7 +74,9 @@ class _Batch:
     """What is still in it has not been added."""
     steps: list[Step]
     incidents: list[Incident]
-    meta: dict[str, bytes]
+    usage: GrowthState
+    place: bytes
+    """In the log."""
 
 
 class Recorder:
@@ -336,21 +338,28 @@ class Recorder:
             self._taken(),
             self._unwritten_steps,
             self._unwritten_incidents,
-            {
-                _USAGE_STATE: msgspec.msgpack.encode(self.growth.state()),
-                _LOG_PLACE: msgspec.msgpack.encode(place),
-            },
+            self.growth.state(),
+            msgspec.msgpack.encode(place),
         )
         self._unwritten_steps, self._unwritten_incidents = [], []
         return batch
 
     async def _write_down(self, *, sweep: bool) -> None:
         batch = self._batch()
+        try:
+            for _ in batch.usage.write_down():
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self._wait_again(batch)
+            raise
         if not await asyncio.to_thread(self._write, batch, sweep):
-            # The cells wait in the rollups; those that were not added to them, and these, wait here.
-            self._hold_again(batch.cells)
-            self._unwritten_steps = [*batch.steps, *self._unwritten_steps][-UNWRITTEN_STEPS_MOST:]
-            self._unwritten_incidents = [*batch.incidents, *self._unwritten_incidents][-UNWRITTEN_INCIDENTS_MOST:]
+            self._wait_again(batch)
+
+    def _wait_again(self, batch: _Batch) -> None:
+        """What was not written: the cells in the rollups, those that were not added to them, and these, here."""
+        self._hold_again(batch.cells)
+        self._unwritten_steps = [*batch.steps, *self._unwritten_steps][-UNWRITTEN_STEPS_MOST:]
+        self._unwritten_incidents = [*batch.incidents, *self._unwritten_incidents][-UNWRITTEN_INCIDENTS_MOST:]
 
     def _write(self, batch: _Batch, sweep: bool) -> bool:
         """In a thread."""
@@ -361,7 +370,8 @@ class Recorder:
                 chunks = self.rollups.write(base, now_ms)
                 self.stored_steps.write(base, batch.steps)
                 self.stored_incidents.write(base, batch.incidents)
-                base.executemany("insert or replace into meta values (?, ?)", list(batch.meta.items()))
+                meta = (_USAGE_STATE, batch.usage.encoded()), (_LOG_PLACE, batch.place)
+                base.executemany("insert or replace into meta values (?, ?)", meta)
                 if sweep:
                     for table in (self.rollups, self.stored_steps, self.stored_incidents):
                         table.sweep(base, now_ms)

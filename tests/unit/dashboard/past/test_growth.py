@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.dashboard.past import growth as module
 from services.dashboard.past.cells import ALLOWED, BORROWED, DENIED, EVERYTHING, HEARD, KEYS, LENT, Placed, spread
-from services.dashboard.past.growth import GAP_MOST_MS, UsageGrowth
+from services.dashboard.past.growth import GAP_MOST_MS, GrowthState, UsageGrowth
 from tests.unit.dashboard.past.usage import KEY, OTHER, START_MS, usage
 
 
@@ -20,6 +22,14 @@ def sums(placed: list[Placed], name: str, field: int = ALLOWED) -> dict[int, int
         if one.name == name:
             second = (one.at_ms - START_MS) // 1000
             found[second] = found.get(second, 0) + one.cell[field]
+    return found
+
+
+def kept(state: GrowthState) -> dict[str, Any]:
+    """As it is read again."""
+    for _ in state.write_down():
+        pass
+    found: dict[str, Any] = msgspec.msgpack.decode(state.encoded())
     return found
 
 
@@ -122,7 +132,7 @@ def test_a_dashboard_that_comes_back_goes_on_as_if_it_had_never_been_away() -> N
     expected = [one for message in messages for one in whole.take(*message)]
     before, after = UsageGrowth(), UsageGrowth()
     found = [one for message in messages[:31] for one in before.take(*message)]
-    after.restore(before.state())
+    after.restore(kept(before.state()))
     found += [one for message in messages[25:] for one in after.take(*message)]
     assert found == expected
     assert sum(one.cell[ALLOWED] for one in found if one.name == "d/g") == total[0]
@@ -144,17 +154,64 @@ def test_spreading_loses_nothing_and_is_even(total: int, begin_ms: int, length_m
     assert [at for at, _ in parts] == list(range(parts[0][0], parts[-1][0] + 1, step_ms))
 
 
+def test_what_is_written_down_is_of_one_moment_though_more_is_taken_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or what was taken meanwhile would count twice, or never, for a dashboard that comes back."""
+    monkeypatch.setattr(module, "TOLD_AT_ONCE", 1)
+    growth = UsageGrowth()
+    nodes = {f"n{number}": {"d/g": (number, 0)} for number in range(6)}
+    growth.take(usage("eu", nodes), 0, START_MS)
+    state = growth.state()
+    steps = state.write_down()
+    next(steps)
+    later = usage("eu", {"n1": {"d/g": (101, 0)}, "n5": {"d/g": (105, 0)}, "n9": {"d/g": (9, 0)}})
+    growth.take(later, 1, START_MS + 1_000)
+    growth.forget(START_MS + 1_000, after_ms=0, over_after_ms=0)
+    assert sum(1 for _ in steps) >= 2, "a part at a time"
+    after = UsageGrowth()
+    after.restore(msgspec.msgpack.decode(state.encoded()))
+    assert after.next_offset == 1
+    assert sums(after.take(later, 1, START_MS + 1_000), "d/g") == {1: 209}
+
+
 def test_of_more_sources_than_there_is_room_for_none_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SOURCES_MOST", 3)
     growth, counted = UsageGrowth(), 0
     for turn in range(10):
-        rows = {"stays": {"d/g": (100 + turn, 0)}, f"n{turn}": {"d/g": (0, 0)}}
+        rows = {"stays": {"d/g": (100 + turn, 0)}, f"n{turn}": {"d/g": (7, 0)}}
         counted += sum(sums(growth.take(usage("eu", rows), turn, START_MS + turn * 1_000), "d/g").values())
-    assert counted == 109
+    assert counted == 109 + 7 * 10, (
+        "what a new one has counted before it is heard is growth, however many there were"
+    )
+    before, growth = growth, UsageGrowth()
+    growth.restore(kept(before.state()))
     again = growth.take(usage("eu", {"n0": {"d/g": (5_000, 0)}}), 10, START_MS + 10_000)
     assert sums(again, "d/g") == {10: 0}, "it was let go of: what it had counted by then may have been told"
     more = growth.take(usage("eu", {"n0": {"d/g": (5_004, 0)}}), 11, START_MS + 11_000)
     assert sums(more, "d/g") == {11: 4}
+
+
+def test_when_not_even_the_names_of_all_that_went_are_known_nothing_is_counted_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "SOURCES_MOST", 1)
+    monkeypatch.setattr(module, "LET_GO_MOST", 2)
+    growth = UsageGrowth()
+    for turn in range(5):
+        growth.take(usage("eu", {f"n{turn}": {"d/g": (7, 0)}}), turn, START_MS + turn * 1_000)
+    assert sums(growth.take(usage("eu", {"n0": {"d/g": (8, 0)}}), 5, START_MS + 5_000), "d/g") == {5: 0}
+
+
+def test_sources_of_very_many_names_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NAMES_MOST", 10)
+    growth = UsageGrowth()
+    for turn in range(4):
+        rows = {f"d/g{number}": (1, 0) for number in range(6)}
+        growth.take(usage("eu", {f"n{turn}": rows}), turn, START_MS + turn * 1_000)
+    known = kept(growth.state())["sources"]
+    assert sum(map(len, known.values())) <= 12
+    assert "eu node n3" in known
 
 
 def test_a_node_that_is_over_is_forgotten_and_those_of_a_region_that_is_cut_off_are_not() -> None:
@@ -163,6 +220,9 @@ def test_a_node_that_is_over_is_forgotten_and_those_of_a_region_that_is_cut_off_
     growth.take(usage("eu", {"over": {"d/g": (9, 0)}, "lives": {"d/g": (1, 0)}}), 1, START_MS)
     growth.take(usage("eu", {"lives": {"d/g": (2, 0)}}), 2, START_MS + 50_000)
     growth.forget(START_MS + 50_000, after_ms=90_000, over_after_ms=40_000)
-    assert [source for source in growth.state()["sources"] if "node" in source] == ["us node n1", "eu node lives"]
+    assert [source for source in kept(growth.state())["sources"] if "node" in source] == [
+        "us node n1",
+        "eu node lives",
+    ]
     growth.forget(START_MS + 90_001, after_ms=90_000, over_after_ms=40_000)
-    assert [source for source in growth.state()["sources"] if "node" in source] == ["eu node lives"]
+    assert [source for source in kept(growth.state())["sources"] if "node" in source] == ["eu node lives"]
