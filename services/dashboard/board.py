@@ -9,7 +9,6 @@ import msgspec
 
 from global_sync.transport.base import LOG, RULES, USAGE, Message, Transport
 from regional_limiter.model.rule import Rule, Scope
-from regional_limiter.model.share import window_static
 from regional_limiter.rules.rule import is_in_escrow
 from services.accepted_rules import Book
 from services.clock import time_of_day, wall_ms
@@ -134,16 +133,10 @@ class Board:
         """In the order in which they are shown."""
         return [region["name"] for region in self._status.get("regions", [])]
 
-    def bases_of(self, domain: str, rule: str) -> Mapping[str, int]:
-        """Region -> what it holds of the rule at rest: its base, or of windows in escrow its static part.
-
-        Empty for a domain that has no rules.
-        """
+    def bases_of(self, domain: str) -> Mapping[str, int]:
+        """Region -> what it holds of the domain's rules at rest; empty for a domain that has none."""
         known = self.book.get(domain)
-        bases = known.rule_set.bases if known is not None else {}
-        if self.in_windows(domain, rule):
-            return {region: window_static(base) for region, base in bases.items()}
-        return bases
+        return known.rule_set.bases if known is not None else {}
 
     def in_windows(self, domain: str, rule: str) -> bool:
         """Whether the rule's windows are in escrow."""

@@ -1,4 +1,4 @@
-"""The two servers that ``http_checks`` compares, a process each: ``python -m tests.bench._node KIND …``.
+"""The servers that benches compare, a process each: ``python -m tests.bench._node KIND …``.
 
 ``bare`` is the least that uvicorn can be asked to do for a check: a raw ASGI application that reads the body, makes
 one FCALL on the same kind of connection, and answers with the same headers and the same body.  No rules, no bounds,
@@ -10,9 +10,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import socket
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import uvicorn
@@ -25,11 +26,15 @@ from regional_limiter.store.base import BucketCall
 from regional_limiter.store.connection import ConnectionOptions, Server, pack
 from regional_limiter.store.library import build_library, encode_check
 from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
-from services.check_api.app import NodeOptions, create_app
+from services.check_api.app import NodeApp, NodeOptions, create_app
 from services.check_api.counts import StoreCalls
 from services.check_api.server import serve_node, settle_collector
-from services.otlp import sending, tracer_of
+from services.otlp import OtlpPush, tracer_of
 from services.settings import TelemetrySettings
+from services.tracing import Tracer
+
+if TYPE_CHECKING:
+    from services.telemetry import Exposition
 
 CAPACITY = 400_000_000
 PATIENT = StoreOptions(deadline_ms=2000, whole_deadline_ms=2000, calm_deadline_ms=2000)
@@ -106,6 +111,44 @@ async def serve_bare(redis: str, listener: socket.socket) -> None:
     await uvicorn.Server(config).serve(sockets=[listener])
 
 
+TELL, BE_SILENT = signal.SIGUSR1, signal.SIGUSR2
+"""A node with ``--collector`` tells nobody anything until it gets the first, and again from the second on."""
+
+
+class _Telling:
+    """Telemetry that begins and ends while a node serves, between two loads.
+
+    Two processes with the same code differ by some per cent, by where their memory lies: so both sides of a ratio
+    are one process.
+    """
+
+    def __init__(
+        self, app: NodeApp, store: RedisClusterStore, calls: StoreCalls, settings: TelemetrySettings, tracer: Tracer
+    ) -> None:
+        self._app = app
+        self._store = store
+        self._calls = calls
+        self._settings = settings
+        self._tracer = tracer
+        self._tracing, app.tracing = app.tracing, None
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        assert self._tracing is not None
+        self._app.tracing, self._store.cluster.watch = self._tracing, self._tracing.watch
+        self._task = asyncio.create_task(OtlpPush(self._settings, self._metrics, self._tracer).run())
+
+    def end(self) -> None:
+        self._app.tracing, self._store.cluster.watch = None, None
+        assert self._task is not None
+        self._task.cancel()
+
+    async def _metrics(self) -> Exposition:
+        from services.check_api.metrics import Metrics
+
+        return Metrics("us", self._app.counts, self._app.limiter.status, node="n1", calls=self._calls).exposition
+
+
 async def serve_ours(redis: str, listener: socket.socket, directory: Path, telemetry: TelemetrySettings) -> None:
     own = directory / "node-n1"
     own.mkdir(parents=True)
@@ -115,14 +158,16 @@ async def serve_ours(redis: str, listener: socket.socket, directory: Path, telem
     limiter = Limiter("us", store, b"0123456789abcdef", directory, ProtocolTimes(), node="n1")
     await limiter.start()
     await store.points()
-    settle_collector()
     calls = StoreCalls(store.cluster.took, store.cluster.unanswered)
     tracer = tracer_of(telemetry)
     app = create_app(limiter, NodeOptions("us", "n1"), calls, tracer)
-    if app.tracing is not None:
-        store.cluster.watch = app.tracing.watch
-    async with sending(telemetry, app.metrics, tracer):
-        await serve_node(app, listener, asyncio.Event())
+    if tracer is not None:
+        telling = _Telling(app, store, calls, telemetry, tracer)
+        asyncio.get_running_loop().add_signal_handler(TELL, telling.begin)
+        asyncio.get_running_loop().add_signal_handler(BE_SILENT, telling.end)
+    await app.warm_up()
+    settle_collector()
+    await serve_node(app, listener, asyncio.Event())
 
 
 def main() -> None:

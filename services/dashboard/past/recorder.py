@@ -23,6 +23,7 @@ from global_sync.transport.base import HISTORY, LOG, REPORTS, USAGE, Message, Tr
 from regional_limiter.model.keys import rule_of
 from regional_limiter.model.share import ProtocolTimes
 from services.clock import wall_ms
+from services.dashboard.past.bases_over_time import BaseChange, BasesOverTime
 from services.dashboard.past.cells import (
     EVERYTHING,
     GROWS,
@@ -64,7 +65,8 @@ OVER_AFTER_MS = 6 * 3_600_000
 """No region tells of a node any more that it has not told of for so long."""
 READ_LATELY_MS = 3_000
 
-_USAGE_STATE, _LOG_PLACE = "usage", "log"
+_USAGE_STATE, _LOG_PLACE, _BASES = "usage", "log", "bases"
+_NOTHING = msgspec.msgpack.encode({})
 _FILE_ERRORS = (sqlite3.Error, AnswerTookTooLong)
 
 
@@ -75,8 +77,7 @@ class _Batch:
     steps: list[Step]
     incidents: list[Incident]
     usage: GrowthState
-    place: bytes
-    """In the log."""
+    meta: dict[str, bytes]
 
 
 class Recorder:
@@ -104,6 +105,7 @@ class Recorder:
         self.convergence = Convergence()
         self.growth = UsageGrowth()
         self.steps = ShareSteps(times.session_us // 1000)
+        self.bases = BasesOverTime()
         self._times = times
         self._noticing = Noticing()
         self._pending: dict[tuple[str, str, str, int, bool], Cell] = {}
@@ -189,9 +191,11 @@ class Recorder:
                 self.growth.restore(msgspec.msgpack.decode(meta[_USAGE_STATE]))
             place = msgspec.msgpack.decode(meta[_LOG_PLACE]) if _LOG_PLACE in meta else {}
             next_offset, self._last_stamp_ms = place.get("next_offset"), place.get("stamp_ms")
+            bases = msgspec.msgpack.decode(meta.get(_BASES, _NOTHING), type=dict[str, list[BaseChange]])
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
             log.warning("place in the topics not readable, reading again", error=str(error))
-            self.growth, next_offset = UsageGrowth(), None
+            self.growth, next_offset, bases = UsageGrowth(), None, {}
+        self.bases = BasesOverTime(bases)
         self.steps = ShareSteps(self._times.session_us // 1000, self.stored_steps.known(), next_offset)
         self._noticing = Noticing(self.stored_incidents.cut())
 
@@ -240,6 +244,8 @@ class Recorder:
         if known is not None and message.offset > known and self._last_stamp_ms is not None:
             self._tell([gap_incident(self._last_stamp_ms, message.timestamp_ms, "shares")])
         steps = self.steps.take(records, message.offset, message.timestamp_ms)
+        for record in records:
+            self.bases.take(record, message.timestamp_ms)
         if is_new:
             self._last_stamp_ms = message.timestamp_ms
             self.convergence.take(records, message.timestamp_ms)
@@ -332,14 +338,19 @@ class Recorder:
         """All that waits, with the places that it is read up to."""
         if self._retell:  # the file has lost its steps: what holds now, in place of how it came to that
             self._retell = False
+            self.bases.changed = True
             self._unwritten_steps = self.steps.standing(self._now_ms())
         place = {"next_offset": self.steps.next_offset, "stamp_ms": self._last_stamp_ms}
+        meta = {_LOG_PLACE: msgspec.msgpack.encode(place)}
+        if self.bases.changed:
+            self.bases.changed = False
+            meta[_BASES] = msgspec.msgpack.encode(self.bases.state())
         batch = _Batch(
             self._taken(),
             self._unwritten_steps,
             self._unwritten_incidents,
             self.growth.state(),
-            msgspec.msgpack.encode(place),
+            meta,
         )
         self._unwritten_steps, self._unwritten_incidents = [], []
         return batch
@@ -358,6 +369,7 @@ class Recorder:
     def _wait_again(self, batch: _Batch) -> None:
         """What was not written: the cells in the rollups, those that were not added to them, and these, here."""
         self._hold_again(batch.cells)
+        self.bases.changed = self.bases.changed or _BASES in batch.meta
         self._unwritten_steps = [*batch.steps, *self._unwritten_steps][-UNWRITTEN_STEPS_MOST:]
         self._unwritten_incidents = [*batch.incidents, *self._unwritten_incidents][-UNWRITTEN_INCIDENTS_MOST:]
 
@@ -370,8 +382,8 @@ class Recorder:
                 chunks = self.rollups.write(base, now_ms)
                 self.stored_steps.write(base, batch.steps)
                 self.stored_incidents.write(base, batch.incidents)
-                meta = (_USAGE_STATE, batch.usage.encoded()), (_LOG_PLACE, batch.place)
-                base.executemany("insert or replace into meta values (?, ?)", meta)
+                meta = {**batch.meta, _USAGE_STATE: batch.usage.encoded()}
+                base.executemany("insert or replace into meta values (?, ?)", list(meta.items()))
                 if sweep:
                     for table in (self.rollups, self.stored_steps, self.stored_incidents):
                         table.sweep(base, now_ms)

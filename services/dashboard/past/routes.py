@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from hashlib import blake2b
 from typing import Annotated, Any, TypeVar
 
@@ -15,8 +14,10 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from regional_limiter.model.keys import rule_of
+from regional_limiter.model.share import window_static
 from services.clock import wall_ms
 from services.dashboard.past.asked import BadQuestion, columns, has_seconds, span, wanted
+from services.dashboard.past.bases_over_time import BaseChange
 from services.dashboard.past.cells import MINUTE_MS, SECOND_MS
 from services.dashboard.past.file import AnswerTookTooLong
 from services.dashboard.past.recorder import Recorder
@@ -39,13 +40,13 @@ Answer = TypeVar("Answer")
 
 
 class Past:
-    """``bases``: region -> what it holds at rest, of a domain and rule; ``in_windows``: whether the rule's windows
-    are in escrow; ``regions``: in the order in which pages show them."""
+    """``bases``: region -> what it holds of a domain's rules at rest now; ``in_windows``: whether the windows of a
+    rule are in escrow; ``regions``: in the order in which pages show them."""
 
     def __init__(
         self,
         recorder: Recorder,
-        bases: Callable[[str, str], Mapping[str, int]],
+        bases: Callable[[str], Mapping[str, int]],
         in_windows: Callable[[str, str], bool],
         regions: Callable[[], Sequence[str]],
         live: Callable[[], Mapping[str, Any]],
@@ -97,7 +98,7 @@ class Past:
             keys = await self._ask(lambda: steps.moved_at(at_ms, limit))
         told = []
         for one in keys:
-            bases = self._bases_of(one)
+            bases = self._bases_of(one, at_ms)
             held = await self._ask(lambda one=one, bases=bases: steps.at(one, at_ms, bases))  # type: ignore[misc]
             regions = {region: share.shown(bases[region]) for region, share in held.items()}
             together = sum(share.units for share in held.values())
@@ -113,11 +114,12 @@ class Past:
     async def steps(self, key: str, time: tuple[int | None, int | None]) -> dict[str, Any]:
         """How a key's shares moved: what held at the beginning, then each step, sessions too."""
         begin, until = span(*time, wall_ms())
-        bases = self._bases_of(key)
+        self._bases_of(key, begin)  # a wrong key is not looked for
         steps = self._recorder.stored_steps
         found = await self._ask(lambda: steps.steps([key, ""], begin, until, STEPS_TOLD_MOST))
         if len(found) == STEPS_TOLD_MOST:
             begin = found[0].at_ms
+        bases = self._bases_of(key, begin)
         held = await self._ask(lambda: steps.at(key, begin, bases))
         running = await self._ask(lambda: steps.windows_at(key, begin))
         return {
@@ -127,7 +129,7 @@ class Past:
             "since_ms": await self._ask(steps.since_ms),
             "bases": dict(bases),
             "begin": {region: share.shown(bases[region]) for region, share in held.items()},
-            "steps": [_shown(step, bases) for step in with_ends(found, until, running)],
+            "steps": self._with_bases(key, (begin, until), with_ends(found, until, running)),
             "in_windows": self._in_windows(key),
         }
 
@@ -135,8 +137,8 @@ class Past:
         begin, until = span(*time, wall_ms())
         keys = None if key is None else [key, ""]
         found = await self._ask(lambda: self._recorder.stored_steps.steps(keys, begin, until, limit))
-        bases_of = cache(self._bases)
-        told = [_shown(step, bases_of(*_rule_of(step.key))) for step in reversed(found)]
+        bases_at = self._bases_at()
+        told = [_shown(step, bases_at(step.key, step.at_ms)) for step in reversed(found)]
         return {"from_ms": begin, "to_ms": until, "steps": told}
 
     async def incidents(self, since: int | None, until: int | None, limit: int) -> dict[str, Any]:
@@ -162,11 +164,60 @@ class Past:
     def _in_windows(self, key: str) -> bool:
         return self._is_in_windows(*_rule_of(key))
 
-    def _bases_of(self, key: str) -> Mapping[str, int]:
-        bases = self._bases(*_rule_of(key))
+    def _bases_of(self, key: str, at_ms: int) -> Mapping[str, int]:
+        """Region -> what it held of a key at rest, then.  Raises BadQuestion."""
+        bases = self._bases_at()(key, at_ms)
         if not bases:
             raise BadQuestion("key: must be a bucket key of a domain that has rules, rl:{…}:domain/rule:identity")
         return bases
+
+    def _bases_at(self) -> Callable[[str, int], Mapping[str, int]]:
+        """The same for the steps of one answer, and nothing of a domain that has no rules.
+
+        What a version of the bases means for a rule is worked out once: there may be thousands of steps.
+        """
+        known: dict[tuple[str, str, int], Mapping[str, int]] = {}
+
+        def bases_at(key: str, at_ms: int) -> Mapping[str, int]:
+            domain, rule = _rule_of(key)
+            then = self._recorder.bases.at(domain, at_ms)
+            place = domain, rule, 0 if then is None else then.version
+            if place not in known:
+                known[place] = self._at_rest(domain, rule, self._bases(domain), then)
+            return known[place]
+
+        return bases_at
+
+    def _at_rest(
+        self, domain: str, rule: str, now: Mapping[str, int], then: BaseChange | None
+    ) -> Mapping[str, int]:
+        """A base, of windows in escrow the static part of it."""
+        bases = now
+        if now and then is not None:
+            bases = {region: then.bases.get(region, 0) for region in {**now, **then.bases}}
+        if not self._is_in_windows(domain, rule):
+            return bases
+        return {region: window_static(base) for region, base in bases.items()}
+
+    def _with_bases(self, key: str, time: tuple[int, int], steps: Sequence[Step]) -> list[dict[str, Any]]:
+        """Steps as they are told, and among them those of bases that came into force: of each region that has
+        another one from then on, ``base``."""
+        bases_at = self._bases_at()
+        told = [_shown(step, bases_at(key, step.at_ms)) for step in steps]
+        domain, _ = _rule_of(key)
+        for change in self._recorder.bases.between(domain, *time):
+            before, after = bases_at(key, change.at_ms - 1), bases_at(key, change.at_ms)
+            told += [
+                {"at_ms": change.at_ms, "key": "", "region": region, "units": None, "kind": BASES, "epoch": 0,
+                 "n": change.version, "session": 0, "offset": 0, "base": base}
+                for region, base in after.items()
+                if before.get(region) != base
+            ]  # fmt: skip
+        return sorted(told, key=lambda step: step["at_ms"])
+
+
+BASES = "bases"
+"""The kind of a step that says what a region has at rest from then on."""
 
 
 def _shown(step: Step, bases: Mapping[str, int]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 // The parts that pages are made of.
 
-import { html } from './view.js';
+import { html, useMemo } from './view.js';
 import { clock, known, NOT_KNOWN } from './format.js';
 
 const PATHS = {
@@ -65,6 +65,9 @@ export function Sentences({ status, well }) {
       <b aria-hidden="true">${LEVELS[one.level]}</b> <span>${filled(one)}</span></li>`,
   )}</ul></div>`;
 }
+
+// What `draw` draws, anew only when one of `by` is another than before: much of a page has not changed with each frame.
+export const Still = ({ by, draw }) => useMemo(draw, by);
 
 // A titled card; `aside` stands at the right of its title.
 export function Card({ title, aside, children, id, kind = '' }) {

@@ -52,7 +52,8 @@ export class Feed {
     this.lastHeardMs = Date.now();
     if (frame.rules) [this.rules, this.bases] = [frame.rules, frame.bases];
     this.status = frame.status;
-    this.regions = frame.status.regions.map((region) => region.name);
+    const names = frame.status.regions.map((region) => region.name);
+    if (names.join() !== this.regions.join()) this.regions = names; // the same list while it says the same
     this.points = frame.points;
     for (const region of frame.status.regions) this.trail(region);
     for (const name of this.trails.keys()) if (!this.regions.includes(name)) this.trails.delete(name);

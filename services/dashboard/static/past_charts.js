@@ -127,7 +127,7 @@ export const deniedData = (columns) => [columns.t, ...stacked(columns.denied).re
 
 // ---- shares
 
-// What every group held, step by step: {t, own, loan, sessions}, each by group; % of the limit. Sessions of a region alone.
+// What every group held, step by step: {t, own, loan, base, sessions}, each by group; % of the limit. Sessions of a region alone.
 export function stepColumns(told, groups) {
   const regions = new Map(); // name -> {units, base, session, lease, group}
   groups.forEach((group, at) => {
@@ -136,13 +136,14 @@ export function stepColumns(told, groups) {
       regions.set(name, { ...begin, lease: begin.is_base ? null : begin.units, group: at });
     }
   });
-  const [own, loan] = [groups.map(() => 0), groups.map(() => 0)];
+  const [own, loan, base] = [groups.map(() => 0), groups.map(() => 0), groups.map(() => 0)];
   const count = (one, sign) => {
+    base[one.group] += sign * one.base;
     own[one.group] += sign * Math.min(one.units, one.base);
     loan[one.group] += sign * Math.max(0, one.units - one.base);
   };
   for (const one of regions.values()) count(one, 1);
-  const columns = { t: [], own: groups.map(() => []), loan: groups.map(() => []), sessions: groups.map(() => []) };
+  const columns = { t: [], own: groups.map(() => []), loan: groups.map(() => []), base: groups.map(() => []), sessions: groups.map(() => []) };
   let lastMs = 0;
   const put = (ms) => {
     const atMs = Math.max(ms, lastMs); // of one moment only what holds after it
@@ -152,6 +153,7 @@ export function stepColumns(told, groups) {
     groups.forEach((group, at) => {
       columns.own[at][place] = own[at] / 100;
       columns.loan[at][place] = loan[at] / 100;
+      columns.base[at][place] = base[at] / 100;
       columns.sessions[at][place] = group.regions.length === 1 ? regions.get(group.regions[0]).session : null;
     });
   };
@@ -160,7 +162,8 @@ export function stepColumns(told, groups) {
     const one = regions.get(step.region);
     if (one === undefined) continue;
     count(one, -1);
-    if (step.key === '') one.session = { over: 'over', gone: 'gone' }[step.kind] ?? 'alive';
+    if (step.kind === 'bases') one.base = step.base;
+    else if (step.key === '') one.session = { over: 'over', gone: 'gone' }[step.kind] ?? 'alive';
     else one.lease = step.units;
     one.units = one.session === 'gone' ? 0 : one.session === 'over' && !told.in_windows ? one.base : one.lease ?? one.base;
     count(one, 1);
@@ -177,6 +180,7 @@ export function meanColumns(series, groups) {
     t: series.at_ms.map((at) => at / 1000),
     own: rest.map((column, index) => column.map((units, at) => (known(units) ? (units - lent[index][at]) / 100 : null))),
     loan: loan.map((column) => column.map((units) => (known(units) ? units / 100 : null))),
+    base: rest.map((column) => column.map((units) => (known(units) ? units / 100 : null))),
     sessions: groups.map(() => series.at_ms.map(() => null)),
   };
 }

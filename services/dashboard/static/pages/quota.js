@@ -217,7 +217,8 @@ function Shares({ series, steps, groups, span, cursor, setCursor, rule, bases, k
     </figure>
     <div class="scroll" tabindex="0"><table class="shares"><thead><tr><th scope="col">${when}</th><th scope="col">share</th><th scope="col">base</th><th scope="col">lent</th><th scope="col">on loan</th></tr></thead>
       <tbody>${groups.map((group, index) => {
-        const [share, rest] = [units(index), sum(group.regions.map((region) => (steps?.bases ?? bases)[region] ?? null))];
+        const [share, then] = [units(index), columns.base[index][at]];
+        const rest = known(then) ? then * 100 : sum(group.regions.map((region) => bases[region] ?? null));
         const session = columns.sessions[index][at];
         return html`<tr key=${group.name}><th scope="row"><${RegionName} name=${group.name} index=${group.index} />
             ${SESSIONS[session] && html`<span class="under">${SESSIONS[session]}</span>`}</th>
@@ -242,7 +243,7 @@ function Keys({ rows, shown, pick, span }) {
     ${rows.some((row) => isHashed(row.key)) && html`<p class="quiet">#… is a hashed key: so the rule wants it (hash_key), or it is too long to be kept as it is.</p>`}<//>`;
 }
 
-const KINDS = { grow: 'given more', keep: 'taken back', welcome: 'new session', renewed: 'session again', over: 'session over', snapshot: 'lowered itself', gone: 'destroyed', leader: 'new leader', window: 'more of this window', window_over: 'the window ended' };
+const KINDS = { grow: 'given more', keep: 'taken back', welcome: 'new session', renewed: 'session again', over: 'session over', snapshot: 'lowered itself', gone: 'destroyed', leader: 'new leader', window: 'more of this window', window_over: 'the window ended', bases: 'new base' };
 
 function Steps({ told, groups }) {
   const [most, setMost] = useState(STEPS_LISTED);
@@ -253,17 +254,23 @@ function Steps({ told, groups }) {
     ${shown.length > 0 && html`<div class="scroll" tabindex="0"><table class="handovers"><thead><tr><th scope="col">when</th><th scope="col" class="text">region</th><th scope="col">share</th><th scope="col" class="text">by</th><th scope="col">record</th></tr></thead>
       <tbody>${shown.map((step) => html`<tr key=${`${step.offset} ${step.n} ${step.region} ${step.kind}`}><td>${clock(step.at_ms)}.${String(step.at_ms % 1000).padStart(3, '0')}</td>
         <td class="text">${step.region ? html`<${RegionName} name=${step.region} index=${colourIn(groups, step.region)} />` : ''}</td>
-        <td>${step.key === '' ? '' : html`${percent(step.before)} → <b>${percent(step.after)}</b>`}</td>
-        <td class="text">${KINDS[step.kind] ?? step.kind}</td><td class="quiet">${step.epoch}·${step.n || NOT_KNOWN}</td></tr>`)}</tbody></table></div>`}
+        <td>${step.after === undefined ? '' : html`${percent(step.before)} → <b>${percent(step.after)}</b>`}</td>
+        <td class="text">${KINDS[step.kind] ?? step.kind}</td><td class="quiet">${step.kind === 'bases' ? `version ${step.n}` : html`${step.epoch}·${step.n || NOT_KNOWN}`}</td></tr>`)}</tbody></table></div>`}
     ${steps.length > shown.length && most < MOST_LISTED && html`<button type="button" class="more" onClick=${() => setMost(most * 5)}>Show more</button>`}<//>`;
 }
 
 // Each step with what the region had before it; the newest first.
 function withBefore(told) {
   const now = Object.fromEntries(Object.entries(told.begin).map(([region, one]) => [region, one.units]));
+  const bases = { ...told.bases };
   return told.steps.map((step) => {
+    if (step.kind === 'bases') {
+      const before = bases[step.region] ?? null;
+      bases[step.region] = step.base;
+      return { ...step, before, after: step.base };
+    }
     if (step.key === '') return step;
-    const after = step.units ?? told.bases[step.region] ?? null;
+    const after = step.units ?? bases[step.region] ?? null;
     const before = now[step.region] ?? null;
     now[step.region] = after;
     return { ...step, before, after };

@@ -3,7 +3,7 @@
 
 import { html, useEffect, useMemo, useState } from '../view.js';
 import { Chart, axisOf, colour } from '../charts.js';
-import { byTrouble, Card, Facts, Link, RegionName } from '../components.js';
+import { byTrouble, Card, Facts, Link, RegionName, Still } from '../components.js';
 import { clock, duration, keyName, known, number, percent, NOT_KNOWN } from '../format.js';
 import { hrefOf } from '../router.js';
 import { pathOf, usePast } from '../past.js';
@@ -28,10 +28,10 @@ export default function Sync({ feed, route }) {
     <${Leading} leader=${leader} told=${told} />
     <div class="columns">
       <${Regions} status=${feed.status} told=${told} />
-      <${Records} told=${told} regions=${feed.regions} />
+      <${Still} by=${[told, feed.regions]} draw=${() => html`<${Records} told=${told} regions=${feed.regions} />`} />
     </div>
     <${Timeline} route=${route} regions=${feed.regions} since=${told.history.shares_since_ms} />
-    <${Kept} history=${told.history} behind=${told.behind_here} />`;
+    <${Still} by=${[told]} draw=${() => html`<${Kept} history=${told.history} behind=${told.behind_here} />`} />`;
 }
 
 const Figure = ({ name, value, note, level = '' }) => html`<div class="figure"><dt>${name}</dt><dd class=${level}>${value}</dd><dd class="note">${note}</dd></div>`;
@@ -154,8 +154,8 @@ function Timeline({ route, regions, since }) {
     </div>
     ${(held.problem ?? records.problem) && html`<p class="sentence warn"><b aria-hidden="true">!</b> <span>${held.problem ?? records.problem}</span></p>`}
     ${held.data && !held.data.known && html`<p class="empty">Nothing is known of that moment: shares are recorded since ${since ? stamp(since) : 'a moment to come'}.</p>`}
-    ${held.data?.known && html`<${HeldTable} held=${held.data} regions=${regions} query=${query} />`}
-    ${records.data && html`<${RecordTable} steps=${records.data.steps} regions=${regions} go=${go} shownMs=${shownMs} />`}<//>`;
+    ${held.data?.known && html`<${Still} by=${[held.data, regions, key, query.at, query.back]} draw=${() => html`<${HeldTable} held=${held.data} regions=${regions} query=${query} />`} />`}
+    ${records.data && html`<${Still} by=${[records.data, regions, atMs]} draw=${() => html`<${RecordTable} steps=${records.data.steps} regions=${regions} go=${go} atMs=${atMs} />`} />`}<//>`;
 }
 
 const stamp = (ms) => {
@@ -211,10 +211,10 @@ function Share({ one, inWindows }) {
 
 const ruleName = (key) => key.replace(/^rl:\{[^}]*\}:/, '').split(':')[0];
 
-function RecordTable({ steps, regions, go, shownMs }) {
+function RecordTable({ steps, regions, go, atMs }) {
   if (steps.length === 0) return html`<p class="empty">No record moved a share in this time.</p>`;
   return html`<h3 class="under-head">Records up to then</h3><div class="scroll records" tabindex="0"><table><thead><tr><th scope="col">when</th><th scope="col" class="text">record</th><th scope="col" class="text">region</th><th scope="col" class="text">key</th><th scope="col">to</th><th scope="col">epoch · n</th></tr></thead>
-    <tbody>${steps.map((step) => html`<tr key=${`${step.offset} ${step.n} ${step.region} ${step.key} ${step.kind}`} class=${step.at_ms === shownMs ? 'picked' : ''}>
+    <tbody>${steps.map((step) => html`<tr key=${`${step.offset} ${step.n} ${step.region} ${step.key} ${step.kind}`} class=${step.at_ms === atMs ? 'picked' : ''}>
       <td><button type="button" class="plain moment-button" onClick=${() => go(step.at_ms)} title="to this moment">${stamp(step.at_ms)}</button></td>
       <td class="text"><b>${KINDS[step.kind] ?? step.kind}</b></td><td class="text">${step.region ? html`<${RegionName} name=${step.region} index=${regions.indexOf(step.region)} />` : ''}</td>
       <td class="text">${step.key === '' ? html`<span class="quiet">all keys</span>` : html`${keyName(step.key)} <span class="quiet">${ruleName(step.key)}</span>`}</td>

@@ -26,6 +26,7 @@ from regional_limiter.model.enforcement import BASE
 from services.dashboard.past import routes
 from services.dashboard.past import share_steps as steps_module
 from services.dashboard.past import stored_steps as module
+from services.dashboard.past.bases_over_time import BasesOverTime
 from services.dashboard.past.file import PastFile
 from services.dashboard.past.routes import Past
 from services.dashboard.past.share_steps import SESSIONS, WINDOW, WINDOW_OVER, ShareSteps, Step, with_ends
@@ -162,8 +163,8 @@ async def test_what_a_page_is_told_at_the_beginning_is_told_to_end(
     monkeypatch.setattr(routes, "wall_ms", lambda: START_MS + 300_000)
     log.begin()
     grant(log, 3, "eu", 1, 1_000)
-    recorder: Any = SimpleNamespace(stored_steps=log.stored)
-    past = Past(recorder, lambda domain, rule: STATIC, lambda domain, rule: True, lambda: ["eu", "us"], dict)
+    recorder: Any = SimpleNamespace(stored_steps=log.stored, bases=BasesOverTime())
+    past = Past(recorder, lambda domain: BASES, lambda domain, rule: True, lambda: ["eu", "us"], dict)
     told = await past.steps(KEY, (START_MS + 30_000, START_MS + 120_000))
     assert {region: share["units"] for region, share in told["begin"].items()} == {"eu": 3_500, "us": 2_500}
     assert [(one["region"], one["at_ms"] - START_MS, one["kind"], one["units"]) for one in told["steps"]] == [
@@ -180,19 +181,19 @@ async def test_what_a_rule_holds_at_rest_is_looked_up_once_for_all_steps_of_its_
         grant(log, second, "eu", 1, 100 * second)
     looked_up = []
 
-    def bases(domain: str, rule: str) -> dict[str, int]:
-        looked_up.append((domain, rule))
-        return STATIC
+    def bases(domain: str) -> dict[str, int]:
+        looked_up.append(domain)
+        return BASES
 
-    recorder: Any = SimpleNamespace(stored_steps=log.stored)
+    recorder: Any = SimpleNamespace(stored_steps=log.stored, bases=BasesOverTime())
     past = Past(recorder, bases, lambda domain, rule: True, lambda: ["eu", "us"], dict)
     steps = (await past.steps(KEY, (START_MS, START_MS + 50_000)))["steps"]
     assert [one["units"] for one in steps if one["kind"] == WINDOW] == [2_500 + 100 * n for n in range(3, 30)]
-    assert looked_up == [("d", "g")]
+    assert looked_up == ["d"] * 3, "for the question, for the beginning, and for the steps"
     looked_up.clear()
     records = (await past.records((START_MS, START_MS + 50_000), KEY, 100))["steps"]
     assert records == steps[::-1]
-    assert sorted(looked_up) == [("", ""), ("d", "g")], "that of no rule: of sessions"
+    assert sorted(looked_up) == ["", "d"], "that of no rule: of sessions"
 
 
 def test_while_as_many_windows_run_as_are_known_not_each_grant_goes_through_them(
