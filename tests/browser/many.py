@@ -95,7 +95,7 @@ class Tour:
         page.wait_for_timeout(min(BEGUN_S, seconds / 2) * 1000)
         figures.opened_ms += page.evaluate("window.longest.splice(0)")
         used = _used_s(self._browser)
-        tasks = _TaskTrace(self._browser, page)
+        tasks = TaskTrace(self._browser, page)
         page.wait_for_timeout(seconds * 1000)
         figures.frame_ms.append((_used_s(self._browser) - used) * 1000 / (seconds / EVERY_S))
         figures.long_ms += page.evaluate("window.longest.splice(0)")
@@ -108,7 +108,7 @@ class Tour:
         self._context.close()
 
 
-class _TaskTrace:
+class TaskTrace:
     """The tasks of a page's main thread, in processor time."""
 
     def __init__(self, browser: Browser, page: Page) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.conftest import Served
-from tests.browser.many import heap
+from tests.browser.many import FILLED, PAGES, TOO_LONG_MS, TaskTrace, heap
 from tests.browser.synthetic import MANY, hello, synthetic
 from tests.browser.world import ACME
 
@@ -114,6 +114,64 @@ def test_frames_do_not_pile_up_in_the_page(browser: Browser, url: str) -> None:
 COUNT = """() => { window.taken = 0; const live = document.querySelector('.rows tbody');
     const all = {subtree: true, characterData: true, childList: true};
     new MutationObserver(() => { window.taken += 1; }).observe(live, all); }"""
+
+
+@pytest.mark.parametrize("name", [PAGES[place] for place in (0, 1, 3, 4)])
+def test_no_task_of_a_page_takes_a_tenth_of_a_second(browser: Browser, url: str, name: str) -> None:
+    """Of processor time: a task that waits for a busy machine is not the page's."""
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto(f"{url}/#/{name}")
+    expect(page.locator("main table, main form, main canvas").first).to_be_visible()
+    page.evaluate(COUNT_FRAMES)
+    taken(page, 5)
+    tasks = TaskTrace(browser, page)
+    taken(page, 20)
+    longest_ms = tasks.longest_ms()
+    page.close()
+    assert 0 < longest_ms < TOO_LONG_MS
+
+
+COUNT_FRAMES = """async () => { window.taken = 0; const events = new EventSource('events');
+    events.addEventListener('tick', () => { window.taken += 1; }); }"""
+
+
+def taken(page: Page, frames: int) -> None:
+    """Until so many more have come."""
+    page.evaluate("window.taken = 0")
+    page.wait_for_function(f"() => window.taken >= {frames}", timeout=PATIENCE_MS)
+
+
+FIRST_REQUESTS_MOST = 40
+FIRST_BYTES_MOST = 400_000
+FIRST_CPU_S_MOST = 1.0
+FIRST_PAINT = """() => { const [paint] = performance.getEntriesByName('first-contentful-paint');
+    const before = performance.getEntriesByType('resource').filter(one => one.startTime < paint.startTime);
+    return {requests: before.length, bytes: before.reduce((sum, one) => sum + one.encodedBodySize, 0)}; }"""
+
+
+def test_a_page_is_painted_before_any_data_is_there_and_filled_with_little_work(browser: Browser, url: str) -> None:
+    """What makes the first paint come within a second, told on a machine that may be too busy for it: it waits for
+    no data, for few small files of one place, and all until it is filled takes less of the processor."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    held, asked = True, list[Route]()
+    for pattern in ("**/events", "**/v1/**"):
+        page.route(pattern, lambda route: asked.append(route) if held else route.continue_())
+    cdp = context.new_cdp_session(page)
+    cdp.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.goto(f"{url}/#/overview", wait_until="commit")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0", timeout=PATIENCE_MS)
+    first = page.evaluate(FIRST_PAINT)
+    assert 0 < first["requests"] <= FIRST_REQUESTS_MOST
+    assert 0 < first["bytes"] <= FIRST_BYTES_MOST
+    held = False
+    for route in asked:
+        route.continue_()
+    expect(page.locator(FILLED)).to_be_visible(timeout=PATIENCE_MS)
+    used = {one["name"]: one["value"] for one in cdp.send("Performance.getMetrics")["metrics"]}
+    context.close()
+    assert 0 < used["TaskDuration"] < FIRST_CPU_S_MOST
 
 
 def test_of_a_thousand_rules_one_is_found(browser: Browser, url: str) -> None:
