@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tracer = tracer_of(settings.telemetry)
     app = create_app(limiter, node_options(settings, given.node), calls, tracer)
     if app.tracing is not None:
-        store.cluster.watch = app.tracing.watch
+        app.tracing.calls = store.cluster
         limiter.traces = app.tracing.shared
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(

@@ -292,10 +292,12 @@ class NodeApp:
         if span is None:
             await self._serve_untraced(path, route, scope, receive, send)
             return
-        started_s = time.perf_counter()
-        with working_at(span):
-            status = await self._serve_untraced(path, route, scope, receive, send)
-        self.tracing.ended(span, label, path, status, time.perf_counter() - started_s)
+        started_s, status = time.perf_counter(), 0
+        try:
+            with working_at(span):
+                status = await self._serve_untraced(path, route, scope, receive, send)
+        finally:
+            self.tracing.ended(span, label, path, status, time.perf_counter() - started_s)
 
     async def _serve_untraced(self, path: str, route: _Route, scope: Scope, receive: Receive, send: Send) -> int:
         """The status of the answer; 0 if nobody is there to be answered."""

@@ -260,8 +260,13 @@ class FastHttp(BoundedHttp):
         except Exception:
             # Wrong, or not foreseen: the slow path reads it again, and says which.
             return False
-        tracing = node.tracing
-        span = None if tracing is None else tracing.begin(head.method, head.path, traceparent)
+        tracing, span = node.tracing, None
+        if tracing is not None:
+            # Nearly all are passed by: they are counted down here, without a call.
+            if traceparent is None and (to_pass := tracing.tracer.to_pass) > 0:
+                tracing.tracer.to_pass = to_pass - 1
+            else:
+                span = tracing.begin(head.method, head.path, traceparent)
         if span is None and self._answered_at_once(head, check):
             return True
         asked = self._asked_of(head, check, span)
@@ -274,6 +279,8 @@ class FastHttp(BoundedHttp):
                     node.submit(check, asked.decided)
         except (InvalidCheck, RulesUnavailable):
             self._asked.pop()
+            if tracing is not None and span is not None:
+                tracing.given_up()
             return False
         except Exception as error:
             asked.decided(error)

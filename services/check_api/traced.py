@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from time import monotonic, perf_counter, time_ns
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from regional_limiter.durations import Exemplar
 from regional_limiter.model.decision import Answer, Check, ShareKind
@@ -26,14 +27,25 @@ SHARED_S: Final = 1.0
 """Longer than from one beat of the node to the next."""
 
 
+class WatchedCalls(Protocol):
+    """What calls Redis: ``Cluster``."""
+
+    watch: Callable[[str, Callable[[Any], None]], Callable[[Any], None]] | None
+
+
 class NodeTracing:
-    """``tells_keys``: callers' keys in clear; else only the beginning of their keyed hash, as in headers."""
+    """``tells_keys``: callers' keys in clear; else only the beginning of their keyed hash, as in headers.
+
+    ``calls`` are watched while a traced request is under way, and not else: nearly always there is none.
+    """
 
     def __init__(self, tracer: Tracer, counts: Counts, tells_keys: bool = False) -> None:
         self.tracer = tracer
         self._counts = counts
         self._tells_keys = tells_keys
         self._shared: deque[tuple[float, str]] = deque(maxlen=SHARED_MOST)
+        self.calls: WatchedCalls | None = None
+        self._under_way = 0
 
     def shared(self) -> tuple[str, ...]:
         """Of checks of global rules that were traced lately: to their agent they are why it asks for shares."""
@@ -48,8 +60,18 @@ class NodeTracing:
             parent = None
         elif (parent := self._parent(traceparent)) is _UNTRACED:
             return None
+        self._more_under_way(1)
         attributes = {"http.request.method": method, "http.route": route}
         return self.tracer.begin(f"{method} {route}", Kind.SERVER, parent, attributes)
+
+    def given_up(self) -> None:
+        """A request whose span was begun is begun anew elsewhere: this span is none."""
+        self._more_under_way(-1)
+
+    def _more_under_way(self, count: int) -> None:
+        self._under_way += count
+        if self.calls is not None:
+            self.calls.watch = self.watch if self._under_way else None
 
     def _parent(self, traceparent: bytes) -> Context | None:
         """What a request's span stands under; _UNTRACED: it shall have none."""
@@ -74,10 +96,12 @@ class NodeTracing:
             return
         _, service, method = path.split("/")
         attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+        self._more_under_way(1)
         span = self.tracer.begin(path[1:], Kind.SERVER, parent, attributes)
         started_s = perf_counter()
 
         def told(outcome: bytes | Exception) -> None:
+            self._more_under_way(-1)
             code = 0 if isinstance(outcome, bytes) else getattr(outcome, "code", INTERNAL)
             span.attributes["rpc.grpc.status_code"] = code
             self.tracer.end(span, f"ended with {code}" if code else None)
@@ -122,7 +146,8 @@ class NodeTracing:
             attributes["ratelimit.key"] = f"#{hashed.hex()[:12]}"
 
     def ended(self, span: Span, method: str, route: str, status: int, duration_s: float) -> None:
-        """The request has been answered, and counted."""
+        """The request has been answered, and counted; ``status`` 0: there was nobody left to be answered."""
+        self._more_under_way(-1)
         span.attributes["http.response.status_code"] = status
         self.tracer.end(span, f"answered {status}" if status >= _SERVER_ERROR else None)
         context = span.context
@@ -136,11 +161,7 @@ class NodeTracing:
         if span is None:
             return done
         tracer = self.tracer
-        attributes: dict[str, str | int | float | bool] = {"db.system.name": "redis", "db.operation.name": "FCALL"}
-        host, _, port = address.rpartition(":")
-        if port.isdigit():
-            attributes |= {"server.address": host.strip("[]"), "server.port": int(port)}
-        call = tracer.begin("FCALL check", Kind.CLIENT, span.context, attributes)
+        call = tracer.begin("FCALL check", Kind.CLIENT, span.context, _of_call(address))
 
         def ended(outcome: Any) -> None:
             failed = outcome.cause if isinstance(outcome, StoreUnavailable) else None
@@ -151,3 +172,13 @@ class NodeTracing:
                 done(outcome)
 
         return ended
+
+
+@lru_cache(maxsize=256)
+def _of_call(address: str) -> Mapping[str, str | int]:
+    """What is said of every call to a server."""
+    attributes: dict[str, str | int] = {"db.system.name": "redis", "db.operation.name": "FCALL"}
+    host, _, port = address.rpartition(":")
+    if port.isdigit():
+        attributes |= {"server.address": host.strip("[]"), "server.port": int(port)}
+    return attributes

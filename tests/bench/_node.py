@@ -13,7 +13,7 @@ import json
 import signal
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import uvicorn
@@ -29,12 +29,8 @@ from regional_limiter.store.redis_cluster import RedisClusterStore, StoreOptions
 from services.check_api.app import NodeApp, NodeOptions, create_app
 from services.check_api.counts import StoreCalls
 from services.check_api.server import serve_node, settle_collector
-from services.otlp import OtlpPush, tracer_of
+from services.otlp import sending, tracer_of
 from services.settings import TelemetrySettings
-from services.tracing import Tracer
-
-if TYPE_CHECKING:
-    from services.telemetry import Exposition
 
 CAPACITY = 400_000_000
 PATIENT = StoreOptions(deadline_ms=2000, whole_deadline_ms=2000, calm_deadline_ms=2000)
@@ -112,41 +108,20 @@ async def serve_bare(redis: str, listener: socket.socket) -> None:
 
 
 TELL, BE_SILENT = signal.SIGUSR1, signal.SIGUSR2
-"""A node with ``--collector`` tells nobody anything until it gets the first, and again from the second on."""
+"""A node with ``--collector`` traces from the first on, and from the second on no more; it sends all the while.
+
+Two processes with the same code differ by some per cent, by where their memory lies: so both sides of a ratio are
+one process, which is told so between two loads.
+"""
 
 
-class _Telling:
-    """Telemetry that begins and ends while a node serves, between two loads.
-
-    Two processes with the same code differ by some per cent, by where their memory lies: so both sides of a ratio
-    are one process.
-    """
-
-    def __init__(
-        self, app: NodeApp, store: RedisClusterStore, calls: StoreCalls, settings: TelemetrySettings, tracer: Tracer
-    ) -> None:
-        self._app = app
-        self._store = store
-        self._calls = calls
-        self._settings = settings
-        self._tracer = tracer
-        self._tracing, app.tracing = app.tracing, None
-        self._task: asyncio.Task[None] | None = None
-
-    def begin(self) -> None:
-        assert self._tracing is not None
-        self._app.tracing, self._store.cluster.watch = self._tracing, self._tracing.watch
-        self._task = asyncio.create_task(OtlpPush(self._settings, self._metrics, self._tracer).run())
-
-    def end(self) -> None:
-        self._app.tracing, self._store.cluster.watch = None, None
-        assert self._task is not None
-        self._task.cancel()
-
-    async def _metrics(self) -> Exposition:
-        from services.check_api.metrics import Metrics
-
-        return Metrics("us", self._app.counts, self._app.limiter.status, node="n1", calls=self._calls).exposition
+def trace_when_told(app: NodeApp, store: RedisClusterStore) -> None:
+    tracing, app.tracing = app.tracing, None
+    assert tracing is not None
+    tracing.calls = store.cluster
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(TELL, lambda: setattr(app, "tracing", tracing))
+    loop.add_signal_handler(BE_SILENT, lambda: setattr(app, "tracing", None))
 
 
 async def serve_ours(redis: str, listener: socket.socket, directory: Path, telemetry: TelemetrySettings) -> None:
@@ -162,12 +137,11 @@ async def serve_ours(redis: str, listener: socket.socket, directory: Path, telem
     tracer = tracer_of(telemetry)
     app = create_app(limiter, NodeOptions("us", "n1"), calls, tracer)
     if tracer is not None:
-        telling = _Telling(app, store, calls, telemetry, tracer)
-        asyncio.get_running_loop().add_signal_handler(TELL, telling.begin)
-        asyncio.get_running_loop().add_signal_handler(BE_SILENT, telling.end)
+        trace_when_told(app, store)
     await app.warm_up()
     settle_collector()
-    await serve_node(app, listener, asyncio.Event())
+    async with sending(telemetry, app.metrics, tracer):
+        await serve_node(app, listener, asyncio.Event())
 
 
 def main() -> None:

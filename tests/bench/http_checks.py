@@ -98,8 +98,12 @@ class Subject:
 
     def cpu_s(self) -> float:
         """What its threads have run, by the kernel."""
+        return sum(self.cpu_s_by_thread().values())
+
+    def cpu_s_by_thread(self) -> dict[int, float]:
+        """The first thread, on which the event loop is, has the number of the process."""
         tasks = Path(f"/proc/{self.pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+        return {int(task.name): int((task / "schedstat").read_text().split()[0]) / 1e9 for task in tasks}
 
     async def connect(self, count: int) -> list[Caller]:
         loop = asyncio.get_running_loop()
@@ -119,8 +123,12 @@ class Load:
     answered: int = 0
     """How many checks were answered the last time, those of the first moment too."""
 
-    async def cpu_us(self, seconds: float) -> float:
-        """CPU time of the server per check."""
+    async def cpu_us(self, seconds: float, *, of_loop: bool = False) -> float:
+        """CPU time of the server per check; ``of_loop``: of its first thread alone."""
+
+        def cpu_s() -> float:
+            return self.subject.cpu_s_by_thread()[self.subject.pid] if of_loop else self.subject.cpu_s()
+
         callers = await self.subject.connect(self.callers)
         following = cycle(self.requests)
         running = True
@@ -133,9 +141,9 @@ class Load:
             caller.on_answer = lambda caller=caller: go_on(caller)  # type: ignore[misc]
             go_on(caller)
         await asyncio.sleep(seconds / 5)
-        before, cpu_s = sum(caller.answered for caller in callers), self.subject.cpu_s()
+        before, begun_s = sum(caller.answered for caller in callers), cpu_s()
         await asyncio.sleep(seconds)
-        spent_s, done = self.subject.cpu_s() - cpu_s, sum(caller.answered for caller in callers) - before
+        spent_s, done = cpu_s() - begun_s, sum(caller.answered for caller in callers) - before
         running = False
         await asyncio.sleep(0.05)
         assert not sum(caller.failed for caller in callers), "answers that are none"

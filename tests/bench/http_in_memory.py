@@ -99,7 +99,8 @@ async def _ours(server: Server, directory: Path, tracer: Tracer | None = None) -
     await limiter._rules.load()
     limiter._token_leases.table = TokenLeaseTable(leases_most=0)  # without time between them, all keys are hot
     app = create_app(limiter, NodeOptions("us", "n1"), tracer=tracer)
-    store.cluster.watch = app.tracing.watch if app.tracing is not None else None
+    if app.tracing is not None:
+        app.tracing.calls = store.cluster
     return app
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regional_limiter.model.errors import StoreUnavailable
+from regional_limiter.model.errors import InvalidCheck, StoreUnavailable
 from services.check_api.app import NodeApp, NodeOptions, create_app
 from services.check_api.fast_http import FastHttp
 from services.check_api.heads import Heads, without_trace
@@ -112,6 +112,45 @@ async def test_who_says_nothing_is_traced_by_the_ratio() -> None:
     assert len({span.context.trace_id for span in spans}) == 3
     assert {span.parent_id for span in spans} == {0}
     assert node.counts.durations["POST", "/v1/check", 200].exemplars
+
+
+async def test_the_fast_path_passes_by_as_many_as_are_not_to_be_traced() -> None:
+    node = node_of()
+    assert node.tracing is not None
+    node.tracing.tracer.to_pass = 3
+    for traced in (0, 0, 0, 1):
+        await said(node, request())
+        assert len(taken(node)) == traced
+    node.tracing.tracer.to_pass = 1
+    await said(node, request(f"traceparent: {SAMPLED}"), request(f"traceparent: {UNSAMPLED}"))
+    assert (len(taken(node)), node.tracing.tracer.to_pass) == (1, 1), "those whose callers decide are not counted"
+
+
+class Calls:
+    """What calls Redis."""
+
+    watch: Any = None
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        *((path, None) for path in ("/v1/check", "/v1/check?detail=1", "/v1/check:batch")),
+        ("/v1/check", InvalidCheck("cost", "less")),
+        ("/v1/check", ValueError("of our own")),
+    ],
+)
+async def test_calls_to_redis_are_watched_while_a_traced_request_is_under_way(path: str, answer: Any) -> None:
+    node, calls = node_of(answer), Calls()
+    assert node.tracing is not None
+    node.tracing.calls = calls
+    other = node.tracing.begin("POST", "/v1/check", SAMPLED.encode())
+    assert other is not None
+    assert calls.watch == node.tracing.watch
+    await said(node, request(f"traceparent: {SAMPLED}", path=path))
+    assert calls.watch == node.tracing.watch, "one is under way still"
+    node.tracing.ended(other, "POST", "/v1/check", 200, 0.001)
+    assert calls.watch is None
 
 
 async def test_probes_are_not_traced() -> None:
