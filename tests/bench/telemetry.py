@@ -3,11 +3,11 @@
     python -m tests.bench.telemetry [--rounds 40] [--seconds 1] [--in-memory]
 
 With ``--in-memory`` without sockets, as in ``http_in_memory``: the best of many rounds of each part, since whatever
-else the machine does only adds.  Otherwise one node is silent, traces 1 % of its checks, traces, and is silent again,
-round by round, a second each: so short that whatever else the machine does falls on both.  All the while it sends to
-a collector, every ten seconds as by itself.  The numbers are CPU time as the kernel counts it: of the thread that
-answers checks, by turns; and of the threads that write and send, over the whole run, by each check that was told of.
-The last line says whether both together are within the bound.
+else the machine does only adds.  Otherwise one node is silent, traces 1 % of its checks, traces, and is silent
+again, round by round, a second each: so short that whatever else the machine does falls on both.  All the while it
+sends to a collector, every ten seconds as by itself.  The numbers are CPU time as the kernel counts it: of the
+thread that answers checks, by turns; and of the threads that write and send, over the whole run, by each check of
+the told turns.  The last line says whether both together are within the bound.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ async def measure(node: Subject, collector: Collector, rounds: int, seconds: flo
 
 
 async def take_turns(load: Load, rounds: int, seconds: float) -> tuple[Turns, float]:
-    """And what the other threads took, in us, for each check of the told turns: all that they do is put on these."""
+    """And what the other threads took, in us, for each check of the told turns: all that they do is put on them."""
     node, turns, answered = load.subject, Turns(), 0
 
     def beside_s() -> float:
