@@ -161,7 +161,9 @@ def test_a_page_is_painted_before_any_data_is_there_and_filled_with_little_work(
     cdp.send("Performance.enable", {"timeDomain": "threadTicks"})
     page.goto(f"{url}/#/overview", wait_until="commit")
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
-    page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0", timeout=PATIENCE_MS)
+    page.wait_for_function(
+        "() => performance.getEntriesByName('first-contentful-paint').length > 0", timeout=PATIENCE_MS
+    )
     first = page.evaluate(FIRST_PAINT)
     assert 0 < first["requests"] <= FIRST_REQUESTS_MOST
     assert 0 < first["bytes"] <= FIRST_BYTES_MOST

@@ -107,7 +107,7 @@ def test_a_link_reproduces_the_view(browser: Browser, told: Told) -> None:
         page.get_by_role("button", name="15 min").click()  # of an hour the seconds go meanwhile
         page.get_by_role("button", name="hold").click()
         expect(page.get_by_role("button", name=re.compile("until"))).to_be_visible()
-        page.wait_for_function("!document.querySelector('main').textContent.includes('Reading')")
+        page.wait_for_function("() => !document.querySelector('main').textContent.includes('Reading')")
         link, seen = page.url, page.locator(".rule table").all_inner_texts()
     assert all(part in link for part in ("rule=", "key=", "range=15m", "to="))
     with page_of(browser, served, link.partition("#/")[2]) as page:
@@ -148,7 +148,7 @@ def test_the_timeline_moves_back_to_who_held_what(browser: Browser, told: Told) 
         page.get_by_role("button", name="live").click()
         expect(page.locator("output")).to_contain_text("live")
         page.get_by_role("button", name="last move").click()
-        page.wait_for_function("location.hash.includes('at=')")
+        page.wait_for_function("() => location.hash.includes('at=')")
 
 
 def test_sync_tells_of_the_leader_and_of_what_is_remembered(browser: Browser, told: Told) -> None:
