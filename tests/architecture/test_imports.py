@@ -89,7 +89,16 @@ PURE_ROOMS = (
     "services/yaml_text.py",
     *(
         f"services/dashboard/past/{name}.py"
-        for name in ("asked", "cells", "convergence", "growth", "incidents", "key_watch", "share_steps")
+        for name in (
+            "asked",
+            "bases_over_time",
+            "cells",
+            "convergence",
+            "growth",
+            "incidents",
+            "key_watch",
+            "share_steps",
+        )
     ),
     "services/dashboard/rates.py",
     "services/dashboard/rules.py",
