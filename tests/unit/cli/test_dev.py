@@ -41,18 +41,26 @@ def check(base: int) -> dict[str, object]:
         data=b'{"client_key": "user:42", "resource": "POST /orders"}',
         method="POST",
     )
-    with urllib.request.urlopen(request, timeout=2) as answer:
+    with urllib.request.urlopen(request, timeout=20) as answer:
         found: dict[str, object] = json.load(answer)
         return found
+
+
+def answered(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """What a command says, asked again while nobody answers in time (2): a busy machine is no fault of dev's."""
+    command = [sys.executable, "-m", "services.cli.main", *arguments]
+    for _ in range(4):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 2:
+            break
+    return done
 
 
 def explain_says_the_same(base: int) -> None:
     """As an operator asks it, over the control API, in every region."""
     arguments = ["explain", "--client-key", "acme", "--resource", "POST /orders"]
     asked = [*arguments, "--control", f"http://127.0.0.1:{base + 90}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "services.cli.main", *asked], capture_output=True, text=True, timeout=30, check=False
-    )
+    done = answered(asked)
     assert done.returncode == 0, done.stderr
     for words in (
         "us-east: the next check would be allowed",
@@ -61,13 +69,7 @@ def explain_says_the_same(base: int) -> None:
         "shares of rl:{",
     ):
         assert words in done.stdout
-    told = subprocess.run(
-        [sys.executable, "-m", "services.cli.main", *asked, "--cost", "5000", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    told = answered([*asked, "--cost", "5000", "--json"])
     assert told.returncode == 1, told.stderr
     found = json.loads(told.stdout)
     assert {region["next"]["reason"] for region in found["regions"].values()} == {"exceeds_capacity"}
@@ -110,7 +112,7 @@ async def test_everything_is_loaded_before_anything_keeps_time(
     assert order == ["loaded", "start"]
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_dev_says_that_it_is_embedded_answers_checks_and_ends_by_ctrl_c() -> None:
     base = free_base()
     process = subprocess.Popen(
@@ -135,9 +137,10 @@ def test_dev_says_that_it_is_embedded_answers_checks_and_ends_by_ctrl_c() -> Non
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            code = process.wait(timeout=20)
+            code = process.wait(timeout=60)
         finally:
             process.kill()
+            process.wait()
             if process.stderr is not None:
                 process.stderr.close()
     assert code == 0
