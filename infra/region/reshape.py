@@ -82,6 +82,7 @@ class Reshape:
             self._start(plan.start)
             self._until("the servers to know each other", lambda: self._introduce(plan))
             self._until("every replica to have its primary", lambda: self._attach_replicas(plan))
+            self._until("the primaries to serve", lambda: self._serve(plan))
             self._wait_for_agent(plan, say)
             self._move_all(plan, say)
             self._until("every replica to have its primary", lambda: self._attach_replicas(plan))
@@ -187,6 +188,10 @@ class Reshape:
             role["role"] == "slave" and role["master_link_status"] == "up" for role in roles
         )
 
+    def _serve(self, plan: Plan) -> bool:
+        """Whether all of them take keys: one that has just joined does not for some seconds."""
+        return all(self.cluster.info(port, "CLUSTER INFO")["cluster_state"] == "ok" for port in plan.primaries)
+
     def _wait_for_agent(self, plan: Plan, say: Say) -> None:
         """Slots that move to a primary without a session would have their floor there."""
         view = self._view()
@@ -224,7 +229,9 @@ class Reshape:
             keys = call_all(source, [("CLUSTER", "GETKEYSINSLOT", slot, KEYS_AT_ONCE) for slot in left])
             for names in keys:
                 if names:
-                    self.cluster.call(source, *self._migrate(target, names))
+                    self._until(
+                        f"keys to go from port {source} to {target}", self._handing_over(source, target, names)
+                    )
             left = [slot for slot, names in zip(left, keys, strict=True) if len(names) == KEYS_AT_ONCE]
         # The target first: whoever is told by the source to go there must be served.
         others = [port for port, server in view.items() if server.is_primary and port not in (source, target)]
@@ -235,6 +242,15 @@ class Reshape:
                 # Who has lost its last slot follows the one that took it, and needs to be told no more.
                 if port == target or "only with masters" not in str(error):
                     raise
+
+    def _handing_over(self, source: int, target: int, keys: Sequence[str]) -> Callable[[], bool]:
+        """Refused while the target has not heard of the others for a while: said again, without what has gone."""
+
+        def hand_over() -> bool:
+            self.cluster.call(source, *self._migrate(target, keys))
+            return True
+
+        return hand_over
 
     def _migrate(self, target: int, keys: Sequence[str]) -> list[str | int]:
         username, password = self.cluster.login()
