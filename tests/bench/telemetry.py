@@ -5,11 +5,11 @@
 With ``--in-memory`` without sockets, as in ``http_in_memory``: the best of many rounds of each part, since whatever
 else the machine does only adds, and the middle of some turns of these.
 
-Otherwise one node is silent, traces 1 % of its checks, traces, and is silent again, round by round, a second each: so
-short that whatever else the machine does falls on both.  All the while it sends to a collector, every ten seconds as
-by itself.  The numbers are CPU time as the kernel counts it: of the thread that answers checks, by turns; and of the
-threads that write and send, over the whole run, by each check of the told turns.  The last line says whether both
-together are within the bound.
+Otherwise one node is silent, traces 1 % of its checks, traces, and is silent again, round by round, a second
+each: so short that whatever else the machine does falls on both.  All the while it sends to a collector, every
+ten seconds as by itself.  The numbers are CPU time as the kernel counts it: of the thread that answers checks, by
+turns; and of the threads that write and send, over the whole run, by each check of the told turns.  The last line
+says whether both together are within the bound.
 """
 
 from __future__ import annotations
