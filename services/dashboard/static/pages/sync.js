@@ -96,7 +96,7 @@ function Records({ told, regions }) {
     ${columns === null ? html`<p class="empty">${series.problem ?? 'Reading…'}</p>` : html`
       <${Chart} name=${`records ${regions.join()}`} height=${150} options=${(width) => recordOptions(width, bounds)} data=${columns} syncName="sync" onCursor=${() => {}}
         label=${`Records per second: GROW ${rateOf(told.leases.grows_per_s)}, KEEP ${rateOf(told.leases.keeps_per_s)}`} />
-      <p class="quiet"><span class="line allowed" aria-hidden="true"></span>GROW: somebody was given more ${' '}<span class="line denied" aria-hidden="true"></span>KEEP: somebody was taken back</p>`}<//>`;
+      <p class="quiet"><span class="legend"><span class="line allowed" aria-hidden="true"></span>GROW: somebody was given more</span>${' '}<span class="legend"><span class="line denied" aria-hidden="true"></span>KEEP: somebody was taken back</span></p>`}<//>`;
 }
 
 function recordOptions(width, bounds) {
