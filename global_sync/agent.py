@@ -120,6 +120,7 @@ class Agent:
     ) -> None:
         self.region = region
         self.traces = traces
+        self.sends_took = transport.took
         self._causes = Causes()
         self.times = times
         self._store = store

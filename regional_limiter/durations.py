@@ -45,6 +45,9 @@ STORE_BOUNDS_S: Final = (
 )
 """Of calls to Redis: the deadline of one sending is 8 ms unless set otherwise."""
 
+SEND_BOUNDS_S: Final = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""Of sends to a broker, next door or over an ocean: they are given up after some seconds."""
+
 LONG_BOUNDS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Of what goes over oceans, or waits for people."""
 

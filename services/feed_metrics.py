@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
+from regional_limiter.durations import Durations, Seen
 from services.feed import Feed
+from services.telemetry import Labels
+
+SENDING = "messaging.client.operation.duration"
+SENDING_WORDS = "Until the broker had what was sent to a topic; sends that failed are not in it"
 
 BEHIND = "Messages after the place of the reader that is furthest behind, as the broker last said"
 
@@ -14,6 +19,21 @@ BEHIND = "Messages after the place of the reader that is furthest behind, as the
 def behind_of(read: Callable[[], Mapping[str, int]]) -> Callable[[CallbackOptions], Iterable[Observation]]:
     """``read``: messages by topic."""
     return lambda _: [Observation(count, {"topic": topic}) for topic, count in read().items()]
+
+
+def sends_seen(took: Mapping[str, Durations]) -> Sequence[tuple[Labels, Seen]]:
+    """``took``: of a transport.  On the event loop."""
+    return [
+        (
+            {
+                "messaging.system": "kafka",
+                "messaging.operation.name": "send",
+                "messaging.destination.name": topic,
+            },
+            durations.seen(),
+        )
+        for topic, durations in took.items()
+    ]
 
 
 def add_feed(meter: Meter, feed: Feed) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from global_sync.simulation.links import Law, Link, Way
 from global_sync.simulation.process import Process
 from global_sync.simulation.scheduler import Scheduler
 from global_sync.transport.base import IN_FLIGHT, Message, Reader, RecordsMissed, Start, TransportUnavailable
+from regional_limiter.durations import Durations
 
 MESSAGES_A_READ = 500
 REQUEST_TIMEOUT_US = 1_500_000
@@ -100,6 +101,7 @@ class SimTransport:
         self.link = link
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._closed = False
+        self.took: Mapping[str, Durations] = {}
 
     @property
     def _is_closed(self) -> bool:

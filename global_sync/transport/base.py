@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from regional_limiter.durations import Durations
+
 LOG = "rl.log"
 REPORTS = "rl.reports"
 PROPOSALS = "rl.proposals"
@@ -67,6 +69,11 @@ class Reader(Protocol):
 
 
 class Transport(Protocol):
+    @property
+    def took(self) -> Mapping[str, Durations]:
+        """By topic: how long sends took until the broker had them; those that failed are not in it."""
+        ...
+
     async def start(self) -> None: ...
 
     async def send(

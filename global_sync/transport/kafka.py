@@ -16,6 +16,7 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -41,6 +42,7 @@ from global_sync.transport.base import (
     keys_for,
 )
 from global_sync.transport.topics import TOPICS, settings_of
+from regional_limiter.durations import SEND_BOUNDS_S, Durations
 
 _log = logging.getLogger(__name__)
 
@@ -259,6 +261,7 @@ class KafkaTransport:
         self._producers: dict[tuple[str, int], _Kept[AIOKafkaProducer]] = {}
         self._turns: dict[tuple[str, int], asyncio.Lock] = {}
         self._readers: set[_KafkaReader] = set()
+        self.took: dict[str, Durations] = {}
 
     async def start(self) -> None:
         """Create missing topics if Kafka answers at once; otherwise that is done when it does.
@@ -285,10 +288,11 @@ class KafkaTransport:
         keyed = list(zip(keys_for(values, key, keys), values, strict=True))
         kept, turn = self._lane(topic)
         producer: AIOKafkaProducer | None = None
+        began_s = monotonic()
         try:
             async with asyncio.timeout(timeout_ms / 1000), turn:
                 producer = await kept.get()
-                return await self._append(producer, topic, keyed)
+                offsets = await self._append(producer, topic, keyed)
         except (*_CLIENT_ERRORS, IllegalOperation) as error:
             if producer is not None:
                 kept.drop(producer)
@@ -297,6 +301,8 @@ class KafkaTransport:
             if producer is not None:
                 kept.drop(producer)  # its batch may still be in flight: the next must not overtake it
             raise
+        self.took.setdefault(topic, Durations(SEND_BOUNDS_S)).record(monotonic() - began_s)
+        return offsets
 
     def _lane(self, topic: str) -> tuple[_Kept[AIOKafkaProducer], asyncio.Lock]:
         """A producer with one batch in flight, and its turn: a free one, where there may be several."""

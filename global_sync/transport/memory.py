@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from weakref import WeakSet
@@ -28,6 +28,7 @@ from global_sync.transport.base import (
     furthest_behind,
     keys_for,
 )
+from regional_limiter.durations import Durations
 
 _MESSAGES_A_READ = 500
 _KEPT_MESSAGES = 20_000
@@ -136,6 +137,7 @@ class MemoryTransport:
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._readers: WeakSet[_MemoryReader] = WeakSet()
         self.closed = False
+        self.took: Mapping[str, Durations] = {}
 
     async def start(self) -> None:
         return None

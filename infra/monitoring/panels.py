@@ -122,6 +122,18 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 (("max by (topic, region) (ratelimit_topic_behind)", "{{topic}} {{region}}"),),
             ),
             Panel(
+                "Until Kafka has what is sent",
+                "99 of 100, by region and topic. An ocean's round trip is in it; a send that failed is not.",
+                "s",
+                (
+                    (
+                        "histogram_quantile(0.99, sum by (region, messaging_destination_name, le) (rate("
+                        'messaging_client_operation_duration_seconds_bucket{region=~"$region"}[5m])))',
+                        "{{region}} {{messaging_destination_name}}",
+                    ),
+                ),
+            ),
+            Panel(
                 "Reports",
                 "What regions send to the hub. Quiet keys send nothing.",
                 "reqps",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from services.control_api.knowledge import Hub
-from services.feed_metrics import add_feed
+from services.feed_metrics import SENDING, SENDING_WORDS, add_feed, sends_seen
 from services.telemetry import Exposition, bounded_series, observed
 from services.timed_http import HttpDurations, seen_of
 
@@ -16,6 +16,7 @@ def hub_metrics(hub: Hub, durations: HttpDurations) -> Exposition:
     exposition = Exposition("control-api")
     meter = exposition.meter
     exposition.histogram("http.server.request.duration", "Duration of requests", lambda: seen_of(dict(durations)))
+    exposition.histogram(SENDING, SENDING_WORDS, lambda: sends_seen(dict(hub.transport.took)))
     add_feed(meter, hub.feed)
     gauge, counter = meter.create_observable_gauge, meter.create_observable_counter
     gauge("ratelimit.rules.version", [observed(hub.book.newest)], "", "Newest accepted rules that were read")

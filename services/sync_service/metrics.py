@@ -14,7 +14,7 @@ from global_sync.agent import Agent
 from global_sync.leader import Leader
 from regional_limiter.durations import Seen
 from regional_limiter.model.share import SHARE_UNITS
-from services.feed_metrics import BEHIND, behind_of
+from services.feed_metrics import BEHIND, SENDING, SENDING_WORDS, behind_of, sends_seen
 from services.telemetry import Exposition, Labels, bounded_series
 
 
@@ -30,6 +30,7 @@ class SyncMetrics:
         self._leases_read: Mapping[str, int] = {}
         self._appended: Mapping[str, int] = {}
         self._answered: Sequence[tuple[Labels, Seen]] = ()
+        self._sent: Sequence[tuple[Labels, Seen]] = ()
         self.exposition = Exposition("sync-service", agent.region, look=self.look)
         self._register_agent()
         self._register_leader()
@@ -43,6 +44,7 @@ class SyncMetrics:
         self._leases_read = dict(agent.leases_read)
         self._appended = dict(leader.appended_by_kind)
         self._answered = [({}, leader.side.answered.seen())]
+        self._sent = sends_seen(agent.sends_took)
 
     def close(self) -> None:
         self.exposition.close()
@@ -53,6 +55,7 @@ class SyncMetrics:
         gauge("ratelimit.agent.active", [self._of_agent("active")], "", "1 when this agent acts for its region")
         gauge("ratelimit.sync.lag", [self._of_agent("link_age_ms", 1e-3)], "s", "Since the log was last read")
         gauge("ratelimit.topic.behind", [behind_of(lambda: self._agent_view["behind"])], "{record}", BEHIND)
+        self.exposition.histogram(SENDING, SENDING_WORDS, lambda: self._sent)
         gauge("ratelimit.agent.session", [self._of_agent("session")], "", "Number of the region's session")
         gauge("ratelimit.agent.epoch", [self._of_agent("epoch")], "", "Epoch of the leader that is followed")
         gauge("ratelimit.rules.version", [self._of_agent("rules_version")], "", "Rules handed to the nodes")

@@ -165,6 +165,7 @@ async def test_a_record_is_read_within_milliseconds(kafka: str) -> None:
         await sending
     await transport.close()
     assert sorted(took)[20] < 0.05
+    assert {topic: sum(durations.counts) for topic, durations in transport.took.items()} == {LOG: 41}
 
 
 async def test_without_a_broker_everything_says_so_in_time_and_closes() -> None:
@@ -173,6 +174,7 @@ async def test_without_a_broker_everything_says_so_in_time_and_closes() -> None:
     await transport.start()
     with pytest.raises(TransportUnavailable):
         await transport.send(LOG, [b"x"], timeout_ms=500)
+    assert transport.took == {}, "what never came took no time"
     with pytest.raises(TransportUnavailable):
         await transport.reader(LOG, "latest")
     reader = await transport.reader(LOG, 0)

@@ -95,6 +95,7 @@ def _sync() -> Exposition:
         shares_by_rule=lambda: {("d", "r"): (5000, 1)},
         tables=lambda: {"keys": (1, 2)},
         leases_read={"grow": 1},
+        sends_took={"rl.reports": _durations()},
     )
     led = ("epoch", "unacked", "longest_unacked_ms", "takeovers", "append_failures", "reports_taken", "malformed")
     leader = SimpleNamespace(
@@ -112,7 +113,10 @@ def _feed() -> Any:
 
 def _control() -> Exposition:
     proposer = SimpleNamespace(pending=0, outcomes_read={True: 1}, audited={("put_rule", True): 1})
-    hub = SimpleNamespace(feed=_feed(), book=SimpleNamespace(newest=lambda: 1), proposer=proposer)
+    transport = SimpleNamespace(took={"rl.proposals": _durations()})
+    hub = SimpleNamespace(
+        feed=_feed(), transport=transport, book=SimpleNamespace(newest=lambda: 1), proposer=proposer
+    )
     return hub_metrics(hub, {("GET", "/rules", 200): _durations()})  # type: ignore[arg-type]
 
 

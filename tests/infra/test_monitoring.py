@@ -21,7 +21,9 @@ from services.telemetry import Exposition
 from tests.infra.instruments import every_instrument, told
 
 RUNBOOK = ROOT / "docs" / "runbook.md"
-METRIC = re.compile(r"\b[a-z][a-z0-9_]*(?::[a-z0-9_]+)+|\b(?:ratelimit|http|rpc|db|redis|node)_[a-z0-9_]+")
+METRIC = re.compile(
+    r"\b[a-z][a-z0-9_]*(?::[a-z0-9_]+)+|\b(?:ratelimit|http|rpc|db|messaging_client|redis|node)_[a-z0-9_]+"
+)
 LABEL_MATCHERS = re.compile(r"\{[^}]*\}")
 SUFFIXES = ("_bucket", "_count", "_sum")
 
