@@ -47,7 +47,8 @@ _LATE_CUT_BEATS = 5
 """Before its consent ends.  Nobody is renewed from S(D) before that end on, so the others' sessions end some
 3 beats before it: the gap, and a beat, a report and a write that the last renewal was old."""
 _SLOW_BEATS = 2
-_REST_BEATS = 5
+_REST_BEATS, _REST_BEATS_CROWDED = 35, 5
+"""Whoever asks again within half a minute finds what it held, as long as there is plenty of room for keys."""
 KEYS_A_STEP = 200
 RECORDS_A_STEP = 1_000
 
@@ -226,7 +227,7 @@ class LeaderPolicy:
             plan.idle_us = None
         elif has_records:
             plan.idle_us = now_us if plan.idle_us is None else plan.idle_us
-            rest_us = plan.idle_us + _REST_BEATS * self._beat_us
+            rest_us = plan.idle_us + (_REST_BEATS_CROWDED if leader.is_crowded else _REST_BEATS) * self._beat_us
             plan.retry_us = max(rest_us, now_us + _RETRY_US)
             if now_us >= rest_us:
                 return leader.rest(now_us, key)

@@ -23,6 +23,7 @@ SLOW_AFTER_BEATS = 2
 LEDGER_BYTES_MOST = 700_000
 """Bound on the keys with records: a WELCOME may have to name them all in one message."""
 KEY_OVERHEAD_BYTES = 16
+CROWDED_BYTES = LEDGER_BYTES_MOST // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,11 @@ class LeaderState:
     def keys(self) -> Iterable[str]:
         """The keys that have records."""
         return self._ledger.keys.keys()
+
+    @property
+    def is_crowded(self) -> bool:
+        """So many keys have records that those which nobody needs should make way for others soon."""
+        return self._key_bytes > CROWDED_BYTES
 
     def live(self, region: str, now_us: int) -> bool:
         """The region's current session lives, and has reported."""

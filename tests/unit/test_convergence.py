@@ -16,6 +16,7 @@ import pytest
 
 from global_sync.allocation.demand import DemandEstimator
 from global_sync.policy import LeaderPolicy
+from global_sync.protocol import leader_state
 from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.messages import Record, Report, Want
 from global_sync.protocol.region import RegionSide
@@ -234,6 +235,19 @@ def test_steady_load_settles_and_moves_nothing_any_more(world: World) -> None:
 
 
 def test_a_key_that_nobody_needs_any_more_goes_back_to_base_and_is_forgotten(world: World) -> None:
+    world.run(4 * SECOND, hot("us-east"))
+    held = world.shares()
+    world.run(world.seconds(30), nothing)
+    assert world.shares() == held  # who asks again within half a minute finds what it held
+    world.run(5 * SECOND + world.seconds(8), nothing)
+    assert world.shares() == BASES
+    assert not list(world.leader.keys)
+
+
+def test_where_many_keys_have_records_one_that_nobody_needs_makes_way_within_seconds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader_state, "CROWDED_BYTES", 0)
     world.run(4 * SECOND, hot("us-east"))
     world.run(5 * SECOND + world.seconds(8), nothing)
     assert world.shares() == BASES
