@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+SECONDS, SEED = 180, 11642
+"""A seed that does much: its first nine rounds have thirteen kinds of faults, of brokers, leaders, links,
+primaries, nodes, clocks and disks.  At night it is twenty minutes, of another seed each time."""
 
 
 def command(directory: Path, *more: str) -> list[str]:
@@ -31,14 +34,14 @@ def processes_of(directory: Path) -> list[int]:
     return found
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_the_bound_holds_and_everything_is_answered_while_it_is_broken(tmp_path: Path) -> None:
     done = subprocess.run(
-        command(tmp_path / "chaos", "--seconds", "25", "--seed", "1"),
+        command(tmp_path / "chaos", "--seconds", str(SECONDS), "--seed", str(SEED)),
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=380,
+        timeout=1150,
         check=False,
     )
     print(done.stdout)
