@@ -161,6 +161,29 @@ def test_sync_tells_of_the_leader_and_of_what_is_remembered(browser: Browser, to
         expect(page.locator(".card", has_text="Records of the log").locator("canvas")).to_have_count(1)
 
 
+def test_a_base_that_changes_is_lent_and_borrowed_by_what_it_is_then(browser: Browser, told: Told) -> None:
+    region = {"units": 5_000, "base": 5_000, "is_base": True, "session": "alive"}
+    history = {
+        "from_ms": 1_000, "to_ms": 9_000, "since_ms": 1_000, "in_windows": False,
+        "begin": {"eu": region, "us": region},
+        "steps": [
+            {"at_ms": 2_000, "key": "k", "region": "us", "units": 4_000, "kind": "keep"},
+            {"at_ms": 3_000, "key": "", "region": "us", "units": None, "kind": "bases", "base": 2_500},
+            {"at_ms": 3_000, "key": "", "region": "eu", "units": None, "kind": "bases", "base": 7_500},
+        ],
+    }  # fmt: skip
+    groups = [{"name": name, "index": 0, "regions": [name]} for name in ("eu", "us")]
+    with page_of(browser, told.served) as page:
+        columns = page.evaluate(STEP_COLUMNS, [history, groups])
+    assert columns["t"] == [1, 2, 3, 9]
+    assert columns["base"] == [[50, 50, 75, 75], [50, 50, 25, 25]]
+    assert columns["own"] == [[50, 50, 75, 75], [50, 40, 25, 25]], "who rests at its base follows it"
+    assert columns["loan"] == [[0, 0, 0, 0], [0, 0, 15, 15]], "of a lease the rest is on loan"
+
+
+STEP_COLUMNS = "given => import('/static/past_charts.js').then(charts => charts.stepColumns(...given))"
+
+
 @pytest.mark.parametrize("name", ["quota", "sync"])
 @pytest.mark.parametrize("width", [390, 1440])
 def test_nothing_of_the_past_is_wider_than_the_screen(browser: Browser, told: Told, name: str, width: int) -> None:
