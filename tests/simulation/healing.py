@@ -21,8 +21,17 @@ def heal(world: World) -> list[str]:
     even = dict.fromkeys(world.names, 0) | bases_by_weight(dict.fromkeys(world.names_left(), 1))
     world.configs[world.newest_config] = dict.fromkeys(world.domains, even)
     end = world.true + 3 * (world.times.session_counted_us + world.times.consent_us)
-    while world.true < end:
+    while world.true < end and (_unhealed(world, candidate, even) or not _may_lend(world, candidate)):
         _round(world, candidate)
+    problems = _unhealed(world, candidate, even)
+    if not _lends(world, candidate, even):
+        problems.append("no lending")
+    if world.found:
+        problems.append(str(world.found))
+    return problems
+
+
+def _unhealed(world: World, candidate: Candidate, even: dict[str, int]) -> list[str]:
     problems = [
         f"{key}: {plant.share(world.true, key)} instead of {even[plant.name]} in {plant.name}"
         for key in world.keys
@@ -36,11 +45,12 @@ def heal(world: World) -> list[str]:
     left = {key for name in world.names_left() for key in world.agents[name][0].side.shares()}
     if left:
         problems.append(f"keys not forgotten by agents: {sorted(left)}")
-    if not _lends(world, candidate, even):
-        problems.append("no lending")
-    if world.found:
-        problems.append(str(world.found))
     return problems
+
+
+def _may_lend(world: World, candidate: Candidate) -> bool:
+    now, side = candidate.clock.read(world.true), candidate.side
+    return all(side.live(name, now) and not side.free(name, now) for name in world.names_left())
 
 
 def _end_faults(world: World) -> None:
