@@ -22,7 +22,7 @@ WARM_S = 150
 PATIENCE_MS = 60_000
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 SHOWN = (
-    *("overview-light-1440", "overview-dark-1440", "overview-light-390", "cut-light-1440", "quota-dark-1440"),
+    *("overview-light-1440", "overview-light-390", "cut-light-1440", "quota-dark-1440"),
     *("region-dark-1440", "sync-light-1440", "rule-light-1440", "keys-light-1440"),
 )
 """Those that the documentation shows."""

@@ -157,7 +157,7 @@ function SyncCard({ agent }) {
   return html`<${Card} title="Its agent" aside=${agent?.age_ms > OLD_MS && html`<span class="warn">as it was ${duration(agent.age_ms)} ago</span>`}>
     ${!agent && html`<p class="empty">It has not been heard, and cannot be asked from here.</p>`}
     ${agent && html`<${Facts} kind="grid" rows=${[
-      ['agent', agent.agent], ['epoch', number(agent.epoch)], ['session', number(agent.session)], ['active', agent.active ? 'yes' : 'standing by'],
+      ['agent', html`<span title=${agent.agent}>${(agent.agent ?? '').slice(0, 8)}…</span>`], ['epoch', number(agent.epoch)], ['session', number(agent.session)], ['active', agent.active ? 'yes' : 'standing by'],
       ['log last read', `${duration(agent.link_age_ms)} ago`], ['records read', number(agent.records_read)], ['reports sent', number(agent.reports_sent)],
       ['not sent', number(agent.sends_failed), agent.sends_failed > 0 ? 'warn' : ''], ['records not understood', number(agent.malformed), agent.malformed > 0 ? 'bad' : ''],
       ['refused by an invariant', number(agent.violations), agent.violations > 0 ? 'bad' : ''], ['keys without room', number(agent.keys_refused), agent.keys_refused > 0 ? 'warn' : ''],
