@@ -189,7 +189,7 @@ ALERTS: Final = (
     ),
     Alert(
         "NearQuota",
-        "max by (domain, rule) (ratelimit_rule_nearness_ratio) > 0.8",
+        "max by (domain, rule) (ratelimit_rule_nearness) > 0.8",
         "10m",
         "ticket",
         "the busiest key of {{ $labels.domain }}/{{ $labels.rule }} asks for"

@@ -49,7 +49,7 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "percentunit",
                 (
                     (
-                        "topk(10, max by (domain, rule) (ratelimit_rule_nearness_ratio))",
+                        "topk(10, max by (domain, rule) (ratelimit_rule_nearness))",
                         "{{domain}}/{{rule}}",
                     ),
                 ),

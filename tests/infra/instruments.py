@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
+from opentelemetry.exporter.prometheus._mapping import map_unit
 from opentelemetry.sdk.metrics.export import Histogram, Sum
 
 from regional_limiter.durations import Durations
@@ -25,8 +26,6 @@ from services.dashboard.metrics import board_metrics
 from services.sync_service.metrics import SyncMetrics
 from services.telemetry import Exposition, add_sending
 
-_UNITS = {"s": "_seconds", "By": "_bytes", "1": "_ratio"}
-
 
 class Told(NamedTuple):
     """One metric of a service.  ``labels``: of its series, without ``region``."""
@@ -39,8 +38,8 @@ class Told(NamedTuple):
 
     @property
     def prometheus(self) -> str:
-        """What Prometheus calls it."""
-        name = self.name.replace(".", "_") + _UNITS.get(self.unit, "")
+        """What Prometheus calls it: the unit is the exporter's own word, which has none for a ratio."""
+        name = self.name.replace(".", "_") + "".join(f"_{unit}" for unit in [map_unit(self.unit)] if unit)
         return name + "_total" if self.kind == "counter" else name
 
     def row(self) -> str:

@@ -142,12 +142,14 @@ def test_the_names_that_exist_are_those_that_a_process_shows(tmp_path: Path) -> 
     """The way from an instrument's name to Prometheus' is the exporter's own."""
     exposition = Exposition("test", "eu")
     exposition.meter.create_observable_gauge("ratelimit.sync.lag", [_one], "s", "")
+    exposition.meter.create_observable_gauge("ratelimit.rule.nearness", [_one], "1", "")
     exposition.meter.create_observable_counter("ratelimit.checks", [_one], "{check}", "")
     exposition.histogram("http.server.request.duration", "", lambda: [({"http.route": "/"}, Durations().seen())])
     shown = set(re.findall(r"^# TYPE (\S+)", exposition.text().decode(), re.MULTILINE))
     exposition.close()
     assert shown == {
         "ratelimit_sync_lag_seconds",
+        "ratelimit_rule_nearness",
         "ratelimit_checks_total",
         "http_server_request_duration_seconds",
         "process_cpu_time_seconds_total",
