@@ -104,7 +104,8 @@ ALERTS: Final = (
     ),
     Alert(
         "ConvergenceSlow",
-        "max(ratelimit_leader_longest_unacked_seconds) > 2",
+        # A lease that is never acknowledged ends with its session, and the next one begins to wait.
+        "max(max_over_time(ratelimit_leader_longest_unacked_seconds[30s])) > 2",
         "1m",
         "ticket",
         "a lease has waited {{ $value | humanizeDuration }} for its region's word",
