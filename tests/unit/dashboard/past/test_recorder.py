@@ -20,6 +20,7 @@ from global_sync.transport.base import HISTORY, LOG, REPORTS, RULES, USAGE
 from global_sync.transport.memory import MemoryHub
 from services.clock import wall_ms
 from services.dashboard.app import create_app
+from services.dashboard.past import growth as growth_module
 from services.dashboard.past import recorder as module
 from services.dashboard.past.file import AnswerTookTooLong
 from services.dashboard.past.rollups import Rollups
@@ -181,6 +182,34 @@ async def test_a_dashboard_that_was_away_goes_on_where_it_was(tmp_path: Path) ->
         await dashboard.until(lambda one: total(one) == 31, "/v1/series", **query)
         steps = await dashboard.until(lambda one: len(one["steps"]) == 4, "/v1/shares/steps", key=KEY)
         assert [one["kind"] for one in steps["steps"]] == ["leader", "welcome", "welcome", "keep"]
+
+
+async def test_a_dashboard_that_ends_while_it_writes_down_counts_nothing_twice_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What many nodes counted is written down a part at a time; more comes meanwhile, and then the end."""
+    monkeypatch.setattr(growth_module, "TOLD_AT_ONCE", 1)
+    monkeypatch.setattr(module, "WRITE_EVERY", 1)
+    told = Told()
+    await told.begin()
+    query = {"domain": "d", "rule": "g", "from": wall_ms() - 600_000}
+    counted = {f"n{node}": 0 for node in range(80)}
+
+    async def more() -> None:
+        for node in counted:
+            counted[node] += 1
+        message = usage("us-east", {node: {"d/g": (count, 0)} for node, count in counted.items()})
+        await told.transport.send(USAGE, [msgspec.json.encode(message)])
+
+    for turn in range(6):
+        async with Dashboard(told.hub, tmp_path / "past.db"):
+            for _ in range(5 + turn):
+                await more()
+                await asyncio.sleep(0.02)
+    async with Dashboard(told.hub, tmp_path / "past.db") as dashboard:
+        expected = sum(counted.values())
+        await dashboard.until(lambda one: total(one) >= expected, "/v1/series", **query)
+        assert total(await dashboard.get("/v1/series", **query)) == expected
 
 
 async def test_without_its_file_the_minutes_are_read_again(tmp_path: Path) -> None:
