@@ -16,12 +16,13 @@ from global_sync import codec
 from global_sync.changes import PUT_RULE, PUT_SET, History, Proposal, encode_history
 from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Report, Snapshot, Welcome
 from global_sync.rulebook import Rulebook, encode_state
-from global_sync.transport.base import HISTORY, LOG, REPORTS, RULES, USAGE
+from global_sync.transport.base import HISTORY, LOG, REPORTS, RULES, USAGE, Message
 from global_sync.transport.memory import MemoryHub
 from services.clock import wall_ms
 from services.dashboard.app import create_app
 from services.dashboard.past import growth as growth_module
 from services.dashboard.past import recorder as module
+from services.dashboard.past.cells import ALLOWED, MINUTE_MS
 from services.dashboard.past.file import AnswerTookTooLong
 from services.dashboard.past.rollups import Rollups
 from services.dashboard.past.stored_steps import StoredSteps
@@ -184,32 +185,33 @@ async def test_a_dashboard_that_was_away_goes_on_where_it_was(tmp_path: Path) ->
         assert [one["kind"] for one in steps["steps"]] == ["leader", "welcome", "welcome", "keep"]
 
 
-async def test_a_dashboard_that_ends_while_it_writes_down_counts_nothing_twice_and_loses_nothing(
+async def test_what_was_being_written_down_when_the_end_came_is_written_by_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What many nodes counted is written down a part at a time; more comes meanwhile, and then the end."""
     monkeypatch.setattr(growth_module, "TOLD_AT_ONCE", 1)
-    monkeypatch.setattr(module, "WRITE_EVERY", 1)
-    told = Told()
-    await told.begin()
-    query = {"domain": "d", "rule": "g", "from": wall_ms() - 600_000}
-    counted = {f"n{node}": 0 for node in range(80)}
+    recorder = Dashboard(MemoryHub(), tmp_path / "past.db").app.state.recorder
 
-    async def more() -> None:
-        for node in counted:
-            counted[node] += 1
-        message = usage("us-east", {node: {"d/g": (count, 0)} for node, count in counted.items()})
-        await told.transport.send(USAGE, [msgspec.json.encode(message)])
+    def take(offset: int) -> None:
+        counted = {f"n{node}": {"d/g": (offset, 0)} for node in range(20)}
+        value = msgspec.json.encode(usage("us-east", counted))
+        recorder._take_usage(Message(USAGE, offset, None, value, wall_ms()))
 
-    for turn in range(6):
-        async with Dashboard(told.hub, tmp_path / "past.db"):
-            for _ in range(5 + turn):
-                await more()
-                await asyncio.sleep(0.02)
-    async with Dashboard(told.hub, tmp_path / "past.db") as dashboard:
-        expected = sum(counted.values())
-        await dashboard.until(lambda one: total(one) >= expected, "/v1/series", **query)
-        assert total(await dashboard.get("/v1/series", **query)) == expected
+    take(0)
+    await recorder._write_down(sweep=False)
+    take(1)
+    writing = asyncio.create_task(recorder._write_down(sweep=False))
+    await asyncio.sleep(0)
+    take(2)
+    assert not writing.done()
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    await recorder._write_down(sweep=False)
+    recorder.close()
+    again = Dashboard(MemoryHub(), tmp_path / "past.db").app.state.recorder
+    cells = list(again.rollups.cells("d/g", MINUTE_MS, wall_ms() - 600_000, wall_ms() + 60_000))
+    again.close()
+    assert sum(cell[ALLOWED] for _, _, cell in cells) == 40
 
 
 async def test_without_its_file_the_minutes_are_read_again(tmp_path: Path) -> None:
