@@ -93,7 +93,9 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(version("apportion"))
+        from global_sync.compiled import IS_COMPILED
+
+        typer.echo(version("apportion") + (", leader and agent compiled" if IS_COMPILED else ""))
         raise typer.Exit
 
 

@@ -49,6 +49,8 @@ class Hand:
         self.serial = 10
         self.plants = [self._plant(i, ppm[i], shards) for i in range(self.count)]
         self.sides: list[Any] = []
+        self.positions: dict[str, int] = {}
+        """How far each candidate has read the log."""
         self.agents: list[Any] = [None] * self.count
         self.read: list[int] = [0] * self.count
         for i in range(self.count):
@@ -83,7 +85,7 @@ class Hand:
     def candidate(self, position: int = 0) -> Any:
         self.serial += 1
         side = self.cast.leader(f"c{self.serial}", [f"r{i}" for i in range(self.count)], TIMES)
-        side.position = position
+        self.positions[side.candidate] = position
         self.sides.append(side)
         return side
 
@@ -93,9 +95,9 @@ class Hand:
         return landed
 
     def follow(self, candidate: Any) -> None:
-        while candidate.position < len(self.log):
-            candidate.on_record(self.now, self.log[candidate.position], candidate.position)
-            candidate.position += 1
+        for position in range(self.positions[candidate.candidate], len(self.log)):
+            candidate.on_record(self.now, self.log[position], position)
+        self.positions[candidate.candidate] = len(self.log)
 
     def lead(self, candidate: Any) -> Any:
         self.follow(candidate)
