@@ -91,7 +91,7 @@ sim: setup  ## seeds of the simulated worlds and every directed schedule (SEEDS=
 	@$(RUN) -m tests.simulation seeds --shares $(SEEDS) --system $(SYSTEM)
 
 sim-long: setup  ## 1,000,000 seeds, on every core; may be ended and goes on where it was
-	@nice $(RUN) -m tests.simulation long
+	@nice $(RUN) -m tests.simulation long $(ARGS)
 
 sim-table: setup  ## what shares reach in five regions, beside their targets (CASES=flash: only those), some minutes
 	@nice $(RUN) -m services.simulator.figures --only "$(CASES)"
