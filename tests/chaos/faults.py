@@ -188,7 +188,7 @@ class Faults:
         There the primary's replica takes over; here it decides on until it has missed the majority for as long as
         the other side has missed it, and what it charged meanwhile is lost.
         """
-        port, _ = self._primary(fault)
+        port, cut_off = self._primary(fault)
         began = time.monotonic()
         own = set(self._world.replicas_of(fault.region, port))
         roles = self._world.servers(fault.region)
@@ -199,8 +199,9 @@ class Faults:
         yield
         self._world.network.cut_in_two(fault.region, (), ())
         ended = max(time.monotonic(), began + FAILOVER_S) + RECONNECTS_S
-        for shard in range(SHARDS):
-            self._excuse(fault.region, began, ended, shard=shard, unreplicated_s=ALONE_S)
+        for shard in range(SHARDS):  # only that primary's replica can take over: the others' lack the majority
+            unreplicated_s = ALONE_S if shard == cut_off else UNREPLICATED_S
+            self._excuse(fault.region, began, ended, shard=shard, unreplicated_s=unreplicated_s)
 
     def step_clock(self, fault: Fault) -> Iterator[None]:
         port, shard = self._primary(fault)
