@@ -21,13 +21,15 @@ export default function Sync({ feed, route }) {
   if (!feed.status || !sync.data) {
     return html`<h1>Sync</h1><p class="empty" role="status">${sync.problem ? `Not read: ${sync.problem}` : 'Waiting for the first data…'}</p>`;
   }
-  const { leader } = feed.status;
+  const { leader, regions } = feed.status;
   const told = sync.data;
+  // Of many regions, rows are drawn when the answer to this page's own question is there, and at once when a link changes.
+  const drawn = regions.length > COLUMNS_MOST ? regions.map((region) => region.link).join() : feed.status;
   return html`<h1>Sync</h1>
     ${sync.problem && html`<p class="sentence warn" role="status"><b aria-hidden="true">!</b> <span>Not read anew: ${sync.problem}</span></p>`}
     <${Leading} leader=${leader} told=${told} />
     <div class="columns">
-      <${Regions} status=${feed.status} told=${told} />
+      <${Still} by=${[told, drawn]} draw=${() => html`<${Regions} status=${feed.status} told=${told} />`} />
       <${Still} by=${[told, feed.regions]} draw=${() => html`<${Records} told=${told} regions=${feed.regions} />`} />
     </div>
     <${Timeline} route=${route} regions=${feed.regions} since=${told.history.shares_since_ms} />
