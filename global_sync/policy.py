@@ -109,13 +109,15 @@ class _Situation:
 class _Plan:
     """``idle_us``: since when nobody needs more than its base (None: somebody does).  ``retry_us``: look again
     then, although nothing was reported (0: no need); later each time in vain.
-    ``left_base_us``: since when a region is known to use another share than its base."""
+    ``queued_us``: the newest retry that waits for its time.  ``left_base_us``: since when a region is known to use
+    another share than its base."""
 
     changed_us: int
     idle_us: int | None = None
     retry_us: int = 0
     left_base_us: dict[str, int] = field(default_factory=dict)
     pause_us: int = _RETRY_US
+    queued_us: int = 0
 
 
 class LeaderPolicy:
@@ -167,7 +169,11 @@ class LeaderPolicy:
         while retries and retries[0][0] <= now_us:
             retry_us, key = heappop(retries)
             plan = self._plans.get(key)
-            if plan is not None and plan.retry_us == retry_us:
+            if plan is None:
+                continue
+            if plan.queued_us == retry_us:
+                plan.queued_us = 0
+            if plan.retry_us == retry_us:
                 self._due[key] = None
 
     def _look_around(self, leader: LeaderSide) -> None:
@@ -215,7 +221,8 @@ class LeaderPolicy:
             plan = self._plans[key] = _Plan(now_us - _CALM_US)
         plan.retry_us = 0
         records = self._records_of_key(now_us, leader, key, situation, plan, has_records)
-        if plan.retry_us:
+        if plan.retry_us not in (0, plan.queued_us):
+            plan.queued_us = plan.retry_us
             heappush(self._retries, (plan.retry_us, key))
         return records
 

@@ -244,6 +244,13 @@ def test_a_key_that_nobody_needs_any_more_goes_back_to_base_and_is_forgotten(wor
     assert not list(world.leader.keys)
 
 
+def test_a_key_whose_demand_wavers_while_it_rests_waits_for_its_time_once(world: World) -> None:
+    world.run(4 * SECOND, hot("us-east"))
+    world.run(world.seconds(20), lambda _region, at: 40.0 + 60 * (at // SECOND % 3))
+    assert world.leader.wants(KEY)
+    assert len(world.policy._retries) < 50  # hundreds, were each step to wait for it anew
+
+
 def test_where_many_keys_have_records_one_that_nobody_needs_makes_way_within_seconds(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
