@@ -234,12 +234,18 @@ class Desk:
     def accept_rules_of_a_newer_version(self) -> None:
         """What a newer leader would write: a set with a word that is not known here."""
         rule = {"id": "new", "capacity": 5, "refill": "1/s", "colour": "red"}
-        state = DomainState(NEWER, {"domain": NEWER, "rules": [rule]}, {"new": 1}, version=1, bases_version=0)
+        version = self._newer_version()
+        state = DomainState(NEWER, {"domain": NEWER, "rules": [rule]}, {"new": 1}, version, bases_version=0)
         asyncio.run(self._write(state))
 
     def take_out_what_is_newer(self) -> None:
-        state = DomainState(NEWER, {"domain": NEWER, "rules": []}, {}, version=2, bases_version=0)
+        state = DomainState(NEWER, {"domain": NEWER, "rules": []}, {}, self._newer_version(), bases_version=0)
         asyncio.run(self._write(state))
+
+    def _newer_version(self) -> int:
+        """Above every change so far: agents look at what is newer than all that they have."""
+        nodes = self.system.nodes(*self.system.addresses["regions"])
+        return 1 + max(self.system.http.get(f"{url}/v1/node").json()["rules_version"] for url in nodes)
 
     async def _write(self, state: DomainState) -> None:
         transport = KafkaTransport(KafkaOptions(self.system.addresses["kafka"]["bootstrap"]))
