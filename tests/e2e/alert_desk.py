@@ -102,9 +102,9 @@ class Desk:
         program, *words = shlex.split(command)
         config = self._config("ap-south")
         if program == "redis-cli":
-            server = f"127.0.0.1:{self.port_that_answers('ap-south')}"
+            server = {"HOST": "127.0.0.1", "PORT": str(self.port_that_answers("ap-south"))}
             starts = [shutil.which("redis-cli") or str(redis_server().with_name("redis-cli"))]
-            words = [server if word == "HOST:PORT" else word for word in words]
+            words = [server.get(word, word) for word in words]
         else:
             starts = CLI
             needs = {"region": str(config), "hub": str(self.system.directory / "hub.toml")}
