@@ -18,7 +18,7 @@ from infra.region.region import answers_within
 from infra.region.units import UNITS
 from tests.infra.test_systemd import EXPOSURE_MOST
 
-CONTROL, DASHBOARD, NO_KAFKA = 12930, 12931, 12932
+CONTROL, DASHBOARD, NO_KAFKA = 12920, 12921, 12922
 
 
 @pytest.fixture
