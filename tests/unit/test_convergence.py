@@ -305,7 +305,7 @@ def test_a_region_whose_redis_is_stuck_lapses_alone_and_does_not_stop_the_others
 
 def test_nothing_is_lost_while_a_snapshot_waits_to_be_read_back(world: World) -> None:
     world.append(world.leader.snapshot(world.now))
-    world.leader._snapshot = object()  # type: ignore[assignment]
+    world.leader._snapshot = leader_state.Issued((), world.now)
     report = world.regions["us-east"].side
     report.set_want(KEY, Want(9000, 9000))
     said = report.report()
