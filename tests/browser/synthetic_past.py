@@ -113,7 +113,10 @@ class SyntheticPast:
             "since_ms": begin - 60_000,
             "bases": dict.fromkeys(self._regions, self._base),
             "begin": self._held(0),
-            "steps": self._steps(begin, until, request.query_params["key"]),
+            "steps": [
+                {**step, "held": {step["region"]: step["units"]}}
+                for step in self._steps(begin, until, request.query_params["key"])
+            ],
             "in_windows": False,
         }
 

@@ -27,7 +27,7 @@ def url() -> Iterator[str]:
         yield address
 
 
-NAMED = {"points", "bases", "regions", "totals", "begin", "refused", "log_age_ms", "behind", "behind_here"}
+NAMED = {"points", "bases", "regions", "totals", "begin", "held", "refused", "log_age_ms", "behind", "behind_here"}
 """Whose names are data: those of regions, rules or topics."""
 NOW_AND_THEN = {"sentences", "address", "candidates"}
 

@@ -167,9 +167,11 @@ def test_a_base_that_changes_is_lent_and_borrowed_by_what_it_is_then(browser: Br
         "from_ms": 1_000, "to_ms": 9_000, "since_ms": 1_000, "in_windows": False,
         "begin": {"eu": region, "us": region},
         "steps": [
-            {"at_ms": 2_000, "key": "k", "region": "us", "units": 4_000, "kind": "keep"},
-            {"at_ms": 3_000, "key": "", "region": "us", "units": None, "kind": "bases", "base": 2_500},
-            {"at_ms": 3_000, "key": "", "region": "eu", "units": None, "kind": "bases", "base": 7_500},
+            {"at_ms": 2_000, "key": "k", "region": "us", "units": 4_000, "kind": "keep",
+             "held": {"us": 4_000}},
+            {"at_ms": 3_000, "key": "", "region": "us", "units": None, "kind": "bases", "base": 2_500, "held": {}},
+            {"at_ms": 3_000, "key": "", "region": "eu", "units": None, "kind": "bases", "base": 7_500,
+             "held": {"eu": 7_500}},
         ],
     }  # fmt: skip
     groups = [{"name": name, "index": 0, "regions": [name]} for name in ("eu", "us")]
@@ -179,6 +181,32 @@ def test_a_base_that_changes_is_lent_and_borrowed_by_what_it_is_then(browser: Br
     assert columns["base"] == [[50, 50, 75, 75], [50, 50, 25, 25]]
     assert columns["own"] == [[50, 50, 75, 75], [50, 40, 25, 25]], "who rests at its base follows it"
     assert columns["loan"] == [[0, 0, 0, 0], [0, 0, 15, 15]], "of a lease the rest is on loan"
+
+
+def test_shares_together_stay_within_the_whole_where_a_region_lowered_itself_without_a_record(
+    browser: Browser, told: Told
+) -> None:
+    begin = {
+        "eu": {"units": 4_500, "base": 5_000, "is_base": False, "session": "alive", "given_back": 1_500},
+        "us": {"units": 5_500, "base": 5_000, "is_base": False, "session": "alive", "given_back": 0},
+    }
+    steps = [
+        {"at_ms": 2_000, "key": "", "region": "eu", "units": None, "kind": "renewed", "held": {}},
+        {
+            "at_ms": 3_000,
+            "key": "k",
+            "region": "us",
+            "units": 6_000,
+            "kind": "grow",
+            "held": {"us": 6_000, "eu": 4_000},
+        },
+    ]
+    history = {"from_ms": 1_000, "to_ms": 9_000, "since_ms": 1_000, "begin": begin, "steps": steps}
+    groups = [{"name": name, "index": 0, "regions": [name]} for name in ("eu", "us")]
+    with page_of(browser, told.served) as page:
+        columns = page.evaluate(STEP_COLUMNS, [history, groups])
+    assert columns["own"] == [[45, 45, 40, 40], [50, 50, 50, 50]]
+    assert columns["loan"] == [[0, 0, 0, 0], [5, 5, 10, 10]]
 
 
 STEP_COLUMNS = "given => import('/static/past_charts.js').then(charts => charts.stepColumns(...given))"

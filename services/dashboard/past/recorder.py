@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from global_sync.transport.base import HISTORY, LOG, REPORTS, USAGE, Message, Tr
 from regional_limiter.model.keys import rule_of
 from regional_limiter.model.share import ProtocolTimes
 from services.clock import wall_ms
-from services.dashboard.past.bases_over_time import BaseChange, BasesOverTime
+from services.dashboard.past.bases_over_time import BasesKept, BasesOverTime
 from services.dashboard.past.cells import (
     EVERYTHING,
     GROWS,
@@ -66,7 +66,6 @@ OVER_AFTER_MS = 6 * 3_600_000
 READ_LATELY_MS = 3_000
 
 _USAGE_STATE, _LOG_PLACE, _BASES = "usage", "log", "bases"
-_NOTHING = msgspec.msgpack.encode({})
 _FILE_ERRORS = (sqlite3.Error, AnswerTookTooLong)
 
 
@@ -77,7 +76,10 @@ class _Batch:
     steps: list[Step]
     incidents: list[Incident]
     usage: GrowthState
-    meta: dict[str, bytes]
+    place: dict[str, Any]
+    """In the log."""
+    bases: BasesKept | None
+    """If they have changed."""
 
 
 class Recorder:
@@ -113,6 +115,7 @@ class Recorder:
         self._unwritten_incidents: list[Incident] = []
         self._last_stamp_ms: int | None = None
         self._retell = False
+        self._writing: asyncio.Task[None] | None = None
         self.left_out = 0
         self.problem: str | None = None
         self.feed: Feed | None = None
@@ -135,7 +138,7 @@ class Recorder:
                 tasks.create_task(self.feed.run())
                 tasks.create_task(self._keep_writing())
         finally:
-            await asyncio.shield(self._write_down(sweep=False))
+            await asyncio.shield(self.write_down(sweep=False))
 
     def close(self) -> None:
         self.file.close()
@@ -153,9 +156,9 @@ class Recorder:
     async def _turn(self, turn: int) -> None:
         self._notice()
         if turn % WRITE_EVERY:
-            await self._add(self._taken())
+            await self._to_its_end(self._add)
         else:
-            await self._write_down(sweep=turn % SWEEP_EVERY == 0)
+            await self.write_down(sweep=turn % SWEEP_EVERY == 0)
         if turn % NAMES_SWEPT_EVERY == 0:
             self.growth.forget(self._now_ms(), FORGOTTEN_AFTER_MS, OVER_AFTER_MS)
             await asyncio.to_thread(self._forget_names)
@@ -191,11 +194,10 @@ class Recorder:
                 self.growth.restore(msgspec.msgpack.decode(meta[_USAGE_STATE]))
             place = msgspec.msgpack.decode(meta[_LOG_PLACE]) if _LOG_PLACE in meta else {}
             next_offset, self._last_stamp_ms = place.get("next_offset"), place.get("stamp_ms")
-            bases = msgspec.msgpack.decode(meta.get(_BASES, _NOTHING), type=dict[str, list[BaseChange]])
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
             log.warning("place in the topics not readable, reading again", error=str(error))
-            self.growth, next_offset, bases = UsageGrowth(), None, {}
-        self.bases = BasesOverTime(bases)
+            self.growth, next_offset = UsageGrowth(), None
+        self.bases = _bases(meta.get(_BASES))
         self.steps = ShareSteps(self._times.session_us // 1000, self.stored_steps.known(), next_offset)
         self._noticing = Noticing(self.stored_incidents.cut())
 
@@ -214,6 +216,7 @@ class Recorder:
         _, end = await self._ends(LOG)
         if self.steps.next_offset is not None and self.steps.next_offset > end:
             self.steps = ShareSteps(self._times.session_us // 1000, self.stored_steps.known())
+            self.bases.begin_anew()
         return "earliest"
 
     async def _ends(self, topic: str) -> tuple[int, int]:
@@ -307,11 +310,12 @@ class Recorder:
             for (name, rule, region, at_ms, by_minute), cell in pending.items()
         )
 
-    async def _add(self, cells: Iterator[Placed]) -> None:
+    async def _add(self) -> None:
         """What cannot be added waits again, but for the one cell at which it failed: that may have been added."""
+        cells = self._taken()
         try:
             await asyncio.to_thread(self.rollups.add, cells, self._now_ms())
-        except _FILE_ERRORS:
+        except BaseException:
             self._hold_again(cells)
             raise
 
@@ -340,36 +344,44 @@ class Recorder:
             self._retell = False
             self.bases.changed = True
             self._unwritten_steps = self.steps.standing(self._now_ms())
-        place = {"next_offset": self.steps.next_offset, "stamp_ms": self._last_stamp_ms}
-        meta = {_LOG_PLACE: msgspec.msgpack.encode(place)}
-        if self.bases.changed:
-            self.bases.changed = False
-            meta[_BASES] = msgspec.msgpack.encode(self.bases.state())
         batch = _Batch(
             self._taken(),
             self._unwritten_steps,
             self._unwritten_incidents,
             self.growth.state(),
-            meta,
+            {"next_offset": self.steps.next_offset, "stamp_ms": self._last_stamp_ms},
+            self.bases.state() if self.bases.changed else None,
         )
+        self.bases.changed = False
         self._unwritten_steps, self._unwritten_incidents = [], []
         return batch
 
-    async def _write_down(self, *, sweep: bool) -> None:
-        batch = self._batch()
+    async def write_down(self, *, sweep: bool) -> None:
+        """All that waits; after what is being written, so that what of that fails is in it."""
+        await self._to_its_end(lambda: self._write_batch(sweep))
+
+    async def _to_its_end(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Also when who waits for it is cancelled: it has taken what waited, and alone can say that it must wait
+        again."""
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+        self._writing = asyncio.create_task(work())
+        await asyncio.shield(self._writing)
+
+    async def _write_batch(self, sweep: bool) -> None:
+        batch, written = self._batch(), False
         try:
             for _ in batch.usage.write_down():
                 await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            self._wait_again(batch)
-            raise
-        if not await asyncio.to_thread(self._write, batch, sweep):
-            self._wait_again(batch)
+            written = await asyncio.to_thread(self._write, batch, sweep)
+        finally:
+            if not written:
+                self._wait_again(batch)
 
     def _wait_again(self, batch: _Batch) -> None:
         """What was not written: the cells in the rollups, those that were not added to them, and these, here."""
         self._hold_again(batch.cells)
-        self.bases.changed = self.bases.changed or _BASES in batch.meta
+        self.bases.changed = self.bases.changed or batch.bases is not None
         self._unwritten_steps = [*batch.steps, *self._unwritten_steps][-UNWRITTEN_STEPS_MOST:]
         self._unwritten_incidents = [*batch.incidents, *self._unwritten_incidents][-UNWRITTEN_INCIDENTS_MOST:]
 
@@ -382,7 +394,9 @@ class Recorder:
                 chunks = self.rollups.write(base, now_ms)
                 self.stored_steps.write(base, batch.steps)
                 self.stored_incidents.write(base, batch.incidents)
-                meta = {**batch.meta, _USAGE_STATE: batch.usage.encoded()}
+                meta = {_LOG_PLACE: msgspec.msgpack.encode(batch.place), _USAGE_STATE: batch.usage.encoded()}
+                if batch.bases is not None:
+                    meta[_BASES] = msgspec.msgpack.encode(batch.bases)
                 base.executemany("insert or replace into meta values (?, ?)", list(meta.items()))
                 if sweep:
                     for table in (self.rollups, self.stored_steps, self.stored_incidents):
@@ -426,3 +440,12 @@ class Recorder:
             "problem": self.problem,
             "catching_up": self.feed is None or not self.feed.topics[USAGE].caught_up.is_set(),
         }
+
+
+def _bases(kept: bytes | None) -> BasesOverTime:
+    """Without those that cannot be read: the log tells again of those that are in force."""
+    try:
+        return BasesOverTime(msgspec.msgpack.decode(kept, type=BasesKept) if kept is not None else None)
+    except (msgspec.DecodeError, LookupError) as error:
+        log.warning("bases not readable, reading again", error=str(error))
+        return BasesOverTime()

@@ -20,8 +20,9 @@ from services.dashboard.past.asked import BadQuestion, columns, has_seconds, spa
 from services.dashboard.past.bases_over_time import BaseChange
 from services.dashboard.past.cells import MINUTE_MS, SECOND_MS
 from services.dashboard.past.file import AnswerTookTooLong
+from services.dashboard.past.holding import Holding
 from services.dashboard.past.recorder import Recorder
-from services.dashboard.past.share_steps import WINDOW, WINDOW_OVER, Step, with_ends
+from services.dashboard.past.share_steps import BASES, WINDOW, WINDOW_OVER, Step, with_ends
 from services.dashboard.past.stored_steps import STEPS_TOLD_MOST
 from services.errors import problem_response
 
@@ -29,6 +30,7 @@ AT_ONCE = 4
 INCIDENTS_TOLD_MOST = 500
 DAY_MS = 86_400_000
 LIVE_MS = 3_000
+NO_KEY = "key: must be a bucket key of a domain that has rules, rl:{…}:domain/rule:identity"
 
 Moment = Annotated[int | None, Query(ge=0, le=2**53, description="Milliseconds since 1970.")]
 Until = Annotated[int | None, Query(ge=0, le=2**53, alias="to")]
@@ -97,8 +99,13 @@ class Past:
         else:
             keys = await self._ask(lambda: steps.moved_at(at_ms, limit))
         told = []
+        bases_at = self._bases_at()
         for one in keys:
-            bases = self._bases_of(one, at_ms)
+            bases = bases_at(one, at_ms)
+            if not bases:
+                if key is not None:
+                    raise BadQuestion(NO_KEY)
+                continue  # its domain has no rules, and it is not known that it had any
             held = await self._ask(lambda one=one, bases=bases: steps.at(one, at_ms, bases))  # type: ignore[misc]
             regions = {region: share.shown(bases[region]) for region, share in held.items()}
             together = sum(share.units for share in held.values())
@@ -119,17 +126,25 @@ class Past:
         found = await self._ask(lambda: steps.steps([key, ""], begin, until, STEPS_TOLD_MOST))
         if len(found) == STEPS_TOLD_MOST:
             begin = found[0].at_ms
-        bases = self._bases_of(key, begin)
-        held = await self._ask(lambda: steps.at(key, begin, bases))
         running = await self._ask(lambda: steps.windows_at(key, begin))
+        told = sorted(
+            [*with_ends(found, until, running), *self._rests(key, begin, until)], key=lambda one: one.at_ms
+        )
+        if len(told) > STEPS_TOLD_MOST:
+            told = told[-STEPS_TOLD_MOST:]
+            begin = told[0].at_ms
+        bases, bases_at = self._bases_of(key, begin), self._bases_at()
+        holding = Holding(*await self._ask(lambda: steps.last(key, begin)), bases, begin)
+        at_begin = {region: share.shown(bases[region]) for region, share in holding.held().items()}
+        bases_then = [bases_at(key, one.at_ms) for one in told]
         return {
             "key": key,
             "from_ms": begin,
             "to_ms": until,
             "since_ms": await self._ask(steps.since_ms),
             "bases": dict(bases),
-            "begin": {region: share.shown(bases[region]) for region, share in held.items()},
-            "steps": self._with_bases(key, (begin, until), with_ends(found, until, running)),
+            "begin": at_begin,
+            "steps": await self._ask(lambda: _followed(holding, told, bases_then)),
             "in_windows": self._in_windows(key),
         }
 
@@ -168,11 +183,11 @@ class Past:
         """Region -> what it held of a key at rest, then.  Raises BadQuestion."""
         bases = self._bases_at()(key, at_ms)
         if not bases:
-            raise BadQuestion("key: must be a bucket key of a domain that has rules, rl:{…}:domain/rule:identity")
+            raise BadQuestion(NO_KEY)
         return bases
 
     def _bases_at(self) -> Callable[[str, int], Mapping[str, int]]:
-        """The same for the steps of one answer, and nothing of a domain that has no rules.
+        """The same for the steps of one answer, and nothing of a domain that is not known to have had rules.
 
         What a version of the bases means for a rule is worked out once: there may be thousands of steps.
         """
@@ -181,7 +196,7 @@ class Past:
         def bases_at(key: str, at_ms: int) -> Mapping[str, int]:
             domain, rule = _rule_of(key)
             then = self._recorder.bases.at(domain, at_ms)
-            place = domain, rule, 0 if then is None else then.version
+            place = domain, rule, 0 if then is None else then.at_ms
             if place not in known:
                 known[place] = self._at_rest(domain, rule, self._bases(domain), then)
             return known[place]
@@ -193,31 +208,39 @@ class Past:
     ) -> Mapping[str, int]:
         """A base, of windows in escrow the static part of it."""
         bases = now
-        if now and then is not None:
+        if then is not None and then.bases:
             bases = {region: then.bases.get(region, 0) for region in {**now, **then.bases}}
         if not self._is_in_windows(domain, rule):
             return bases
         return {region: window_static(base) for region, base in bases.items()}
 
-    def _with_bases(self, key: str, time: tuple[int, int], steps: Sequence[Step]) -> list[dict[str, Any]]:
-        """Steps as they are told, and among them those of bases that came into force: of each region that has
-        another one from then on, ``base``."""
+    def _rests(self, key: str, begin: int, until: int) -> list[Step]:
+        """As steps: what bases came into force, of each region that has another one from then on."""
         bases_at = self._bases_at()
-        told = [_shown(step, bases_at(key, step.at_ms)) for step in steps]
         domain, _ = _rule_of(key)
-        for change in self._recorder.bases.between(domain, *time):
+        rests = []
+        for change in self._recorder.bases.between(domain, begin, until):
             before, after = bases_at(key, change.at_ms - 1), bases_at(key, change.at_ms)
-            told += [
-                {"at_ms": change.at_ms, "key": "", "region": region, "units": None, "kind": BASES, "epoch": 0,
-                 "n": change.version, "session": 0, "offset": 0, "base": base}
+            rests += [
+                Step("", region, change.at_ms, base, BASES, 0, 0, change.version, 0)
                 for region, base in after.items()
                 if before.get(region) != base
-            ]  # fmt: skip
-        return sorted(told, key=lambda step: step["at_ms"])
+            ]
+        return rests
 
 
-BASES = "bases"
-"""The kind of a step that says what a region has at rest from then on."""
+def _followed(holding: Holding, steps: Sequence[Step], bases: Sequence[Mapping[str, int]]) -> list[dict[str, Any]]:
+    """Steps as they are told.  ``held``: what regions hold from each on, of those that held something else before;
+    ``base``, of the kind ``bases``: what the region has at rest."""
+    told = []
+    for step, then in zip(steps, bases, strict=True):
+        if step.kind == BASES:
+            base = step.units or 0
+            held = holding.rest(step.region, base, step.at_ms)
+            told.append({**_shown(step._replace(units=None), then), "base": base, "held": held})
+        else:
+            told.append({**_shown(step, then), "held": holding.take(step)})
+    return told
 
 
 def _shown(step: Step, bases: Mapping[str, int]) -> dict[str, Any]:

@@ -23,6 +23,9 @@ WELCOME, SNAPSHOT = "welcome", "snapshot"
 RENEWED, OVER, LEADER, GONE = "renewed", "over", "leader", "gone"
 WINDOW, WINDOW_OVER = "window", "window_over"
 """Of a key whose windows are in escrow: what was granted of one, and that it has ended (told, and not kept)."""
+BASES = "bases"
+"""Told among the steps, and not kept as one: what a region has at rest from then on."""
+KEPT_MS = 7 * 86_400_000
 WINDOWS_MOST = 100_000
 DROP_OVER_EVERY_MS = 1_000
 """While as many as that run, those that are over are looked for no more often: each time all are gone through."""

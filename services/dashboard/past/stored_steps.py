@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from regional_limiter.model.share import SHARE_UNITS
 from services.dashboard.past.file import PastFile
-from services.dashboard.past.share_steps import GONE, LEADER, OVER, SESSIONS, WINDOW, Step
-from services.granted import without_released
+from services.dashboard.past.holding import Held, Holding
+from services.dashboard.past.share_steps import KEPT_MS, LEADER, SESSIONS, WINDOW, Step
 
-KEPT_MS = 7 * 86_400_000
 STEPS_MOST = 500_000
 """Some 60 MB.  At rest a key has none; a key whose demand follows the sun has some a minute."""
 STEPS_TOLD_MOST = 5_000
@@ -26,45 +22,6 @@ _HOLDS_NO_MORE = (
 )
 """As of the step ``cut``.  Neither do those before it of the same key and region: none comes to hold again."""
 _FROM = "from steps s join names k on k.id = s.key_id join names r on r.id = s.region_id"
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a region was granted of a key at a moment, in units of 10,000.  ``is_base``: it rested at its base.
-
-    ``session``: alive, over (it used at most its base), gone (destroyed) or unknown.  ``kind`` and the rest: the
-    step that said so; None, 0: no step of this key is kept, so it was at its base.
-
-    ``window``: ``units`` has what was granted of one beyond the static part, ``is_base`` once that window has ended
-    (at ``since_ms``); it counts whether a session lives or not.
-
-    ``given_back``: what the records say beyond ``units``; as another was granted it later, this one must have
-    released it without a record.
-    """
-
-    units: int
-    is_base: bool
-    session: str
-    kind: str | None = None
-    since_ms: int | None = None
-    epoch: int = 0
-    n: int = 0
-    given_back: int = 0
-
-    def shown(self, base: int) -> dict[str, Any]:
-        return {
-            "units": self.units,
-            "base": base,
-            "lent": max(0, base - self.units),
-            "borrowed": max(0, self.units - base),
-            "is_base": self.is_base,
-            "session": self.session,
-            "said_by": self.kind,
-            "since_ms": self.since_ms,
-            "epoch": self.epoch,
-            "n": self.n,
-            "given_back": self.given_back,
-        }
 
 
 class StoredSteps:
@@ -123,9 +80,12 @@ class StoredSteps:
 
     def at(self, key: str, at_ms: int, bases: Mapping[str, int]) -> dict[str, Held]:
         """``bases``: of every region to be told of."""
-        sessions = {one.region: one for one in self._last([SESSIONS], at_ms)}
-        said = {one.region: one for one in self._last([key], at_ms)}
-        return held(said, sessions, bases, at_ms)
+        return Holding(*self.last(key, at_ms), bases, at_ms).held()
+
+    def last(self, key: str, at_ms: int) -> tuple[dict[str, Step], dict[str, Step]]:
+        """By region the last steps of ``key`` by then, and those of sessions."""
+        said, sessions = self._last([key], at_ms), self._last([SESSIONS], at_ms)
+        return {one.region: one for one in said}, {one.region: one for one in sessions}
 
     def windows_at(self, key: str, at_ms: int) -> list[Step]:
         """What was granted of the windows of ``key`` that run then, the last of each region."""
@@ -164,39 +124,3 @@ class StoredSteps:
             (at_ms, *keys),
         )
         return [Step(*row) for row in rows]
-
-
-_ENDED = {OVER: "over", GONE: "gone"}
-
-
-def held(
-    said: Mapping[str, Step], sessions: Mapping[str, Step], bases: Mapping[str, int], at_ms: int
-) -> dict[str, Held]:
-    """What each region of ``bases`` was granted, by the last steps of a key and of the sessions.  Pure.
-
-    Of a window in escrow that is its base (the static part) and what was granted: no session is needed for that.
-    """
-    found: dict[str, Held] = {}
-    for region, base in bases.items():
-        step, session = said.get(region), sessions.get(region)
-        alive = "unknown" if session is None else _ENDED.get(session.kind, "alive")
-        if alive == "gone" and session is not None:
-            found[region] = Held(0, False, alive, GONE, session.at_ms, session.epoch, session.n)
-        elif step is not None and step.kind == WINDOW:
-            of_window = (step.units or 0) if at_ms < step.session else 0
-            since_ms = step.at_ms if of_window else step.session
-            found[region] = Held(base + of_window, of_window == 0, alive, step.kind, since_ms, step.epoch, step.n)
-        elif alive == "over" and session is not None:
-            found[region] = Held(base, True, alive, OVER, session.at_ms, session.epoch, session.n)
-        elif step is None:
-            found[region] = Held(base, True, alive)
-        else:
-            units = base if step.units is None else step.units
-            found[region] = Held(units, step.units is None, alive, step.kind, step.at_ms, step.epoch, step.n)
-    newest = {region: (one.epoch, one.n) for region, one in found.items() if one.session == "alive"}
-    left = without_released({region: min(one.units, SHARE_UNITS) for region, one in found.items()}, newest)
-    return {
-        region: Held(left[region], one.is_base and left[region] == one.units, one.session, one.kind, one.since_ms,
-                     one.epoch, one.n, one.units - left[region])
-        for region, one in found.items()
-    }  # fmt: skip

@@ -129,12 +129,9 @@ export const deniedData = (columns) => [columns.t, ...stacked(columns.denied).re
 
 // What every group held, step by step: {t, own, loan, base, sessions}, each by group; % of the limit. Sessions of a region alone.
 export function stepColumns(told, groups) {
-  const regions = new Map(); // name -> {units, base, session, lease, group}
+  const regions = new Map(); // name -> {units, base, session, group}
   groups.forEach((group, at) => {
-    for (const name of group.regions) {
-      const begin = told.begin[name] ?? { units: 0, base: 0, session: 'unknown' };
-      regions.set(name, { ...begin, lease: begin.is_base ? null : begin.units, group: at });
-    }
+    for (const name of group.regions) regions.set(name, { ...(told.begin[name] ?? { units: 0, base: 0, session: 'unknown' }), group: at });
   });
   const [own, loan, base] = [groups.map(() => 0), groups.map(() => 0), groups.map(() => 0)];
   const count = (one, sign) => {
@@ -143,6 +140,13 @@ export function stepColumns(told, groups) {
     loan[one.group] += sign * Math.max(0, one.units - one.base);
   };
   for (const one of regions.values()) count(one, 1);
+  const change = (name, what) => {
+    const one = regions.get(name);
+    if (one === undefined) return;
+    count(one, -1);
+    Object.assign(one, what);
+    count(one, 1);
+  };
   const columns = { t: [], own: groups.map(() => []), loan: groups.map(() => []), base: groups.map(() => []), sessions: groups.map(() => []) };
   let lastMs = 0;
   const put = (ms) => {
@@ -159,14 +163,10 @@ export function stepColumns(told, groups) {
   };
   put(Math.max(told.from_ms, told.since_ms ?? told.from_ms));
   for (const step of told.steps) {
-    const one = regions.get(step.region);
-    if (one === undefined) continue;
-    count(one, -1);
-    if (step.kind === 'bases') one.base = step.base;
-    else if (step.key === '') one.session = { over: 'over', gone: 'gone' }[step.kind] ?? 'alive';
-    else one.lease = step.units;
-    one.units = one.session === 'gone' ? 0 : one.session === 'over' && !told.in_windows ? one.base : one.lease ?? one.base;
-    count(one, 1);
+    if (!regions.has(step.region)) continue;
+    if (step.key === '' && step.kind !== 'bases') regions.get(step.region).session = { over: 'over', gone: 'gone' }[step.kind] ?? 'alive';
+    if (step.kind === 'bases') change(step.region, { base: step.base });
+    for (const [name, units] of Object.entries(step.held)) change(name, { units });
     put(step.at_ms);
   }
   put(told.to_ms);

@@ -267,12 +267,13 @@ function withBefore(told) {
     if (step.kind === 'bases') {
       const before = bases[step.region] ?? null;
       bases[step.region] = step.base;
+      Object.assign(now, step.held);
       return { ...step, before, after: step.base };
     }
+    const before = now[step.region] ?? null;
+    Object.assign(now, step.held);
     if (step.key === '') return step;
     const after = step.units ?? bases[step.region] ?? null;
-    const before = now[step.region] ?? null;
-    now[step.region] = after;
     return { ...step, before, after };
   }).reverse();
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ from services.dashboard.past import growth as growth_module
 from services.dashboard.past import recorder as module
 from services.dashboard.past.cells import ALLOWED, MINUTE_MS
 from services.dashboard.past.file import AnswerTookTooLong
+from services.dashboard.past.recorder import Recorder
 from services.dashboard.past.rollups import Rollups
+from services.dashboard.past.share_steps import Step
 from services.dashboard.past.stored_steps import StoredSteps
 from services.settings import DashboardSettings
 from tests.unit.control_api.conftest import hub_settings
@@ -198,20 +201,61 @@ async def test_what_was_being_written_down_when_the_end_came_is_written_by_it(
         recorder._take_usage(Message(USAGE, offset, None, value, wall_ms()))
 
     take(0)
-    await recorder._write_down(sweep=False)
+    await recorder.write_down(sweep=False)
     take(1)
-    writing = asyncio.create_task(recorder._write_down(sweep=False))
-    await asyncio.sleep(0)
+    writing = asyncio.create_task(recorder.write_down(sweep=False))
+    for _ in range(4):  # until a part is written down
+        await asyncio.sleep(0)
     take(2)
     assert not writing.done()
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)
-    await recorder._write_down(sweep=False)
+    await recorder.write_down(sweep=False)
     recorder.close()
     again = Dashboard(MemoryHub(), tmp_path / "past.db").app.state.recorder
     cells = list(again.rollups.cells("d/g", MINUTE_MS, wall_ms() - 600_000, wall_ms() + 60_000))
     again.close()
     assert sum(cell[ALLOWED] for _, _, cell in cells) == 40
+
+
+async def test_what_fails_to_be_written_while_the_end_comes_is_written_by_the_last_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, loop, inside, may_fail = Told(), asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    write, failed = Recorder._write, list[int]()
+
+    def fails_once(self: Recorder, batch: Any, sweep: bool) -> bool:
+        if any(step.units == 100 for step in batch.steps) and not failed:
+            failed.append(1)
+            loop.call_soon_threadsafe(inside.set)
+            assert may_fail.wait(30)
+            return False
+        return write(self, batch, sweep)
+
+    monkeypatch.setattr(Recorder, "_write", fails_once)
+    await told.begin()
+    async with Dashboard(told.hub, tmp_path / "past.db"):
+        await told.log(LeaseRecord(1, 3, KEY, "us-east", 1, Kind.KEEP, 100))
+        await asyncio.wait_for(inside.wait(), 30)
+        loop.call_later(0.1, may_fail.set)  # the dashboard ends before
+    again = Dashboard(MemoryHub(), tmp_path / "past.db").app.state.recorder
+    assert again.stored_steps.known() == {("us-east", KEY): 100}
+    again.close()
+
+
+async def test_whatever_breaks_a_write_its_batch_waits_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Dashboard(MemoryHub(), tmp_path / "past.db").app.state.recorder
+    recorder._keep([Step(KEY, "us-east", wall_ms(), 100, "keep", 1, 1, 3, 1)])
+    for where, name in ((growth_module.GrowthState, "write_down"), (Recorder, "_write")):
+        with monkeypatch.context() as broken:
+            broken.setattr(where, name, lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                await recorder.write_down(sweep=False)
+    await recorder.write_down(sweep=False)
+    assert recorder.stored_steps.known() == {("us-east", KEY): 100}
+    recorder.close()
 
 
 async def test_without_its_file_the_minutes_are_read_again(tmp_path: Path) -> None:

@@ -28,9 +28,10 @@ from services.dashboard.past import share_steps as steps_module
 from services.dashboard.past import stored_steps as module
 from services.dashboard.past.bases_over_time import BasesOverTime
 from services.dashboard.past.file import PastFile
+from services.dashboard.past.holding import Holding
 from services.dashboard.past.routes import Past
 from services.dashboard.past.share_steps import SESSIONS, WINDOW, WINDOW_OVER, ShareSteps, Step, with_ends
-from services.dashboard.past.stored_steps import StoredSteps, held
+from services.dashboard.past.stored_steps import StoredSteps
 from tests.unit.dashboard.past.usage import KEY, OTHER, START_MS
 
 BASES = {"eu": 5_000, "us": 5_000}
@@ -86,10 +87,29 @@ def test_what_records_grant_beyond_the_whole_is_told_as_given_back() -> None:
         return Step(KEY, region, START_MS, units, "grow", n, 1, n, 1)
 
     alive = {region: Step(SESSIONS, region, START_MS, None, "welcome", 0, 1, 0, 1) for region in ("eu", "us")}
-    told = held({"eu": step("eu", 6_000, 3), "us": step("us", 5_500, 4)}, alive, BASES, START_MS)
+    told = Holding({"eu": step("eu", 6_000, 3), "us": step("us", 5_500, 4)}, alive, BASES, START_MS).held()
     assert {region: (one.units, one.given_back) for region, one in told.items()} == {
         "eu": (4_500, 1_500), "us": (5_500, 0),
     }  # fmt: skip
+
+
+async def test_a_lowering_without_a_record_is_told_with_the_step_that_shows_it(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "wall_ms", lambda: START_MS + 300_000)
+    log.begin()
+    log.lease(1, "us", 100, kind=Kind.KEEP)
+    log.lease(2, "eu", 9_500)
+    log.lease(3, "us", 5_500)  # eu has given 5,000 back, and nobody wrote that
+    log.lease(4, "us", 4_000)
+    log.lease(5, "eu", BASE)
+    recorder: Any = SimpleNamespace(stored_steps=log.stored, bases=BasesOverTime())
+    past = Past(recorder, lambda domain: BASES, lambda domain, rule: False, lambda: ["eu", "us"], dict)
+    told = await past.steps(KEY, (START_MS + 500, START_MS + 9_000))
+    assert [one["held"] for one in told["steps"]] == [
+        {"us": 100}, {"eu": 9_500}, {"eu": 4_500, "us": 5_500}, {"eu": 6_000, "us": 4_000}, {"eu": 5_000},
+    ]  # fmt: skip
+    assert [one["units"] for one in told["steps"]] == [100, 9_500, 5_500, 4_000, None], "as the records say"
 
 
 STATIC = {"eu": 2_500, "us": 2_500}
@@ -192,7 +212,7 @@ async def test_what_a_rule_holds_at_rest_is_looked_up_once_for_all_steps_of_its_
     assert looked_up == ["d"] * 3, "for the question, for the beginning, and for the steps"
     looked_up.clear()
     records = (await past.records((START_MS, START_MS + 50_000), KEY, 100))["steps"]
-    assert records == steps[::-1]
+    assert records == [{name: said for name, said in one.items() if name != "held"} for one in steps[::-1]]
     assert sorted(looked_up) == ["", "d"], "that of no rule: of sessions"
 
 
@@ -480,3 +500,30 @@ def test_every_moment_is_what_a_plain_fold_of_the_log_says(told: list[tuple[str,
             expected = {region: moment.get((region, key), 5_000) for region in BASES}
             assert log.units(second + 0.5, key) == expected
     log.file.close()
+
+
+changes = st.lists(
+    st.tuples(regions, st.sampled_from([*Kind, "over", "renewed", "base"]), st.integers(0, 10_000)), max_size=30
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(changes)
+def test_what_is_held_from_step_to_step_is_what_is_held_at_each_moment(told: list[tuple[str, Any, int]]) -> None:
+    said: dict[str, Step] = {}
+    sessions = {region: Step(SESSIONS, region, 0, None, "welcome", 0, 1, 0, 1) for region in BASES}
+    bases = dict(BASES)
+    holding = Holding(said, sessions, bases, 0)
+    units = {region: one.units for region, one in holding.held().items()}
+    for n, (region, kind, value) in enumerate(told, 1):
+        if kind == "base":
+            bases[region] = value
+            units |= holding.rest(region, value, n)
+        else:
+            key = SESSIONS if kind in ("over", "renewed") else KEY
+            step = Step(key, region, n, value if key else None, str(kind), n, 1, n, 1)
+            (said if key else sessions)[region] = step
+            units |= holding.take(step)
+        expected = {one: of.units for one, of in Holding(said, sessions, bases, n).held().items()}
+        assert units == expected
+        assert sum(units.values()) <= 10_000 or any(one.kind == "over" for one in sessions.values())
