@@ -121,7 +121,13 @@ class _Steps:
     """A log that tells of no share."""
 
     def __getattr__(self, name: str) -> Any:
-        empty: dict[str, Any] = {"since_ms": START_MS, "leader_at": None, "steps": [], "windows_at": [], "last": ({}, {})}
+        empty: dict[str, Any] = {
+            "since_ms": START_MS,
+            "leader_at": None,
+            "steps": [],
+            "windows_at": [],
+            "last": ({}, {}),
+        }
         return lambda *_: empty[name]
 
     def at(self, key: str, at_ms: int, bases: Mapping[str, int]) -> dict[str, Any]:
