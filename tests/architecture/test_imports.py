@@ -95,6 +95,7 @@ PURE_ROOMS = (
             "cells",
             "convergence",
             "growth",
+            "holding",
             "incidents",
             "key_watch",
             "share_steps",
