@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import heapq
+from random import Random
 
 from regional_limiter.model.share import SHARE_UNITS, bases_by_weight
 
 from .world import Candidate, World
 
 
+def is_watched_on(seed: int) -> bool:
+    """Of one seed in ten: what is well again must also stay so."""
+    return Random(f"{seed} healing").randrange(10) == 0
+
+
 def heal(world: World) -> list[str]:
-    """End the faults, let a new leader and one agent per region work, and say what did not heal."""
+    """End the faults, let a new leader and one agent per region work, and say what did not heal.
+
+    Most worlds are left as soon as all is well, some are watched for as long as it may take at most.
+    """
     _end_faults(world)
     candidate = world.candidates[0] = world.new_candidate()
     _one_agent_each(world)
@@ -21,7 +30,8 @@ def heal(world: World) -> list[str]:
     even = dict.fromkeys(world.names, 0) | bases_by_weight(dict.fromkeys(world.names_left(), 1))
     world.configs[world.newest_config] = dict.fromkeys(world.domains, even)
     end = world.true + 3 * (world.times.session_counted_us + world.times.consent_us)
-    while world.true < end and (_unhealed(world, candidate, even) or not _may_lend(world, candidate)):
+    watched_on = is_watched_on(world.seed)
+    while world.true < end and (watched_on or not _is_well(world, candidate, even)):
         _round(world, candidate)
     problems = _unhealed(world, candidate, even)
     if not _lends(world, candidate, even):
@@ -29,6 +39,10 @@ def heal(world: World) -> list[str]:
     if world.found:
         problems.append(str(world.found))
     return problems
+
+
+def _is_well(world: World, candidate: Candidate, even: dict[str, int]) -> bool:
+    return not _unhealed(world, candidate, even) and _may_lend(world, candidate)
 
 
 def _unhealed(world: World, candidate: Candidate, even: dict[str, int]) -> list[str]:

@@ -55,10 +55,12 @@ class Node:
 
 
 class _Row(NamedTuple):
-    """Shares of ``keys``, as long as the nodes' versions sum to this and the clock shows less than ``end``."""
+    """Shares of ``keys``, as long as the nodes' versions sum to this and the clock, which may be set back, shows
+    ``begin`` or later, and less than ``end``."""
 
     keys: Sequence[str]
     versions: int
+    begin: int
     end: int
     shares: list[int]
 
@@ -169,14 +171,14 @@ class Copy:
             row is not None
             and row.keys is keys
             and row.versions == versions
-            and now < row.end
+            and row.begin <= now < row.end
             and not self._stale(now)
         ):
             return row.shares
         shares, variable = self._shares(true, now, keys, nodes), self._enforcement._variable
         if not self._stale(now):
             ends = [end for end in (variable.until, variable.consent) if end > now] if variable else []
-            self._row = _Row(keys, versions, min(ends, default=now + MILLION), shares)
+            self._row = _Row(keys, versions, now, min(ends, default=now + MILLION), shares)
         return shares
 
     def _shares(self, true: int, now: int, keys: Sequence[str], nodes: list[Node]) -> list[int]:

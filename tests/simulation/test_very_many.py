@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from argparse import Namespace
@@ -71,3 +72,19 @@ def test_a_run_that_is_told_to_end_keeps_what_it_has_done(
     assert very_many.run_long(options(tmp_path / "long.json")) == 0
     assert very_many.Kept.read(tmp_path / "long.json", 800, 140).total("shares") == 100
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_seeds_that_were_run_before_commits_were_kept_count_as_an_unknown_ones(
+    ran: list[runs.Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "long.json"
+    done = [["shares", 0], ["shares", 300], ["system", 0]]
+    state.write_text(json.dumps({"seeds": 350, "events": 140, "done": done, "wrong": [], "counted": {}}))
+    monkeypatch.setattr(very_many, "commit_here", lambda: "aaa")
+    very_many.run_long(Namespace(seeds=350, events=140, processes=1, minutes=0, state=state))
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "at unknown: 150 seeds of shares, 3 of the system",
+        "at aaa: 200 seeds of shares, 0 of the system",
+        "350 of 350 seeds of shares and 3 of the system, 0 bad",
+    ]
+    assert very_many.Kept.read(state, 350, 140).ran["unknown"] == {"shares": 150, "system": 3}

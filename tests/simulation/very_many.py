@@ -19,6 +19,7 @@ from . import runs
 SAVE_EVERY_S = 5
 SYSTEM_EACH = 100
 """One seed of the whole system for so many of the shares alone."""
+UNKNOWN = "unknown"
 
 
 @dataclass(slots=True)
@@ -41,7 +42,19 @@ class Kept:
         kept = cls(**document)
         kept.done = [(kind, first) for kind, first in kept.done]
         kept.wrong = [(kind, seed, what) for kind, seed, what in kept.wrong]
+        kept._ascribe_the_rest()
         return kept
+
+    def _ascribe_the_rest(self) -> None:
+        """What was done before it was kept which commit ran it counts as an unknown one's."""
+        done: Counter[str] = Counter()
+        known = set(self.done)
+        for job in _work(self.seeds, self.events):
+            if (job.kind, job.first) in known:
+                done[job.kind] += job.end - job.first
+        rest = {kind: count - self.total(kind) for kind, count in done.items() if count > self.total(kind)}
+        if rest:
+            self.ran[UNKNOWN] = dict(Counter(self.ran.get(UNKNOWN, {})) + Counter(rest))
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,13 +74,18 @@ class Kept:
         return sum(of_commit.get(kind, 0) for of_commit in self.ran.values())
 
 
+def _work(seeds: int, events: int) -> Iterator[runs.Job]:
+    yield from runs.jobs("shares", 0, seeds, events=events)
+    yield from runs.jobs("system", 0, seeds // SYSTEM_EACH)
+
+
 def commit_here() -> str:
     """The commit of this tree, with a + where something in it has been changed since."""
     try:
         head = _git("rev-parse", "--short=12", "HEAD").strip()
         return head + "+" * bool(_git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return UNKNOWN
 
 
 def _git(*arguments: str) -> str:
@@ -78,11 +96,7 @@ def run_long(options: argparse.Namespace) -> int:
     """Run what is left of the seeds, until the time is up or somebody ends it."""
     kept, commit = Kept.read(options.state, options.seeds, options.events), commit_here()
     known = set(kept.done)
-    work = [
-        *runs.jobs("shares", 0, options.seeds, events=options.events),
-        *runs.jobs("system", 0, options.seeds // SYSTEM_EACH),
-    ]
-    left = [job for job in work if (job.kind, job.first) not in known]
+    left = [job for job in _work(options.seeds, options.events) if (job.kind, job.first) not in known]
     # Both kinds from the beginning on, so that a run that is ended has seen both.
     left.sort(key=lambda job: job.first * (SYSTEM_EACH if job.kind == "system" else 1))
     progress = runs.Progress(sum(job.end - job.first for job in left))
