@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import NamedTuple
 
@@ -51,6 +51,8 @@ _REST_BEATS, _REST_BEATS_CROWDED = 35, 5
 """Whoever asks again within half a minute finds what it held, as long as there is plenty of room for keys."""
 KEYS_A_STEP = 200
 RECORDS_A_STEP = 1_000
+_RETRIES_A_KEY = 4
+"""Queued at most, over all keys."""
 
 
 @dataclass(slots=True)
@@ -83,7 +85,7 @@ class _Region:
         return max(self.floor, self.want + self.want * _HEADROOM_PER_MILLE // 1000 + _HEADROOM_UNITS)
 
 
-class _Bases(NamedTuple):
+class _BaseAndFloor(NamedTuple):
     """Of a domain and region: base and floor, as they are and, if that is more, once the newest configuration is in
     force."""
 
@@ -131,7 +133,7 @@ class LeaderPolicy:
         self._due: dict[str, None] = {}
         self._plans: dict[str, _Plan] = {}
         self._retries: list[tuple[int, str]] = []
-        self._bases: dict[str, list[_Bases]] = {}
+        self._regions_of: dict[str, list[_BaseAndFloor]] = {}
         self._turn: list[str] = []
         self._situation: _Situation | None = None
 
@@ -154,7 +156,7 @@ class LeaderPolicy:
             self._due.update(dict.fromkeys(leader.keys))
             self._due.update(dict.fromkeys(leader.wanted_keys()))
         self._take_retries(now_us)
-        self._bases.clear()
+        self._regions_of.clear()
         for key in list(islice(self._due, KEYS_A_STEP)):
             del self._due[key]
             records += self._step_key(now_us, leader, key, situation)
@@ -222,9 +224,18 @@ class LeaderPolicy:
         plan.retry_us = 0
         records = self._records_of_key(now_us, leader, key, situation, plan, has_records)
         if plan.retry_us not in (0, plan.queued_us):
-            plan.queued_us = plan.retry_us
-            heappush(self._retries, (plan.retry_us, key))
+            self._queue(key, plan)
         return records
+
+    def _queue(self, key: str, plan: _Plan) -> None:
+        """Most that are queued are overtaken by a newer one before their time: now and then those go."""
+        plan.queued_us = plan.retry_us
+        heappush(self._retries, (plan.retry_us, key))
+        if len(self._retries) > _RETRIES_A_KEY * len(self._plans):
+            for one in self._plans.values():
+                one.queued_us = one.retry_us
+            self._retries = [(one.retry_us, name) for name, one in self._plans.items() if one.retry_us]
+            heapify(self._retries)
 
     def _records_of_key(
         self, now_us: int, leader: LeaderSide, key: str, situation: _Situation, plan: _Plan, has_records: bool
@@ -254,7 +265,7 @@ class LeaderPolicy:
         regions: dict[str, _Region] = {}
         counts = leader.counts
         records = counts.ledger.keys.get(key)
-        for region, base, floor, next_base, next_floor in self._bases_of(leader, domain_of(key)):
+        for region, base, floor, next_base, next_floor in self._regions_of_domain(leader, domain_of(key)):
             value = leader.lease_value(key, region)
             lease = counts.lease_at(records, region, base, now_us)
             want = wants.get(region)
@@ -280,11 +291,11 @@ class LeaderPolicy:
             )
         return regions
 
-    def _bases_of(self, leader: LeaderSide, domain: str) -> list[_Bases]:
-        """Of every region that may use something of the domain; worked out once a step."""
-        known = self._bases.get(domain)
+    def _regions_of_domain(self, leader: LeaderSide, domain: str) -> list[_BaseAndFloor]:
+        """Every region that may use something of the domain; worked out once a step."""
+        known = self._regions_of.get(domain)
         if known is None:
-            known = self._bases[domain] = _bases(leader, domain)
+            known = self._regions_of[domain] = _bases_and_floors(leader, domain)
         return known
 
     def _share_out(self, key: str, regions: Mapping[str, _Region]) -> None:
@@ -370,7 +381,7 @@ class LeaderPolicy:
         return ahead <= SHARE_UNITS
 
 
-def _bases(leader: LeaderSide, domain: str) -> list[_Bases]:
+def _bases_and_floors(leader: LeaderSide, domain: str) -> list[_BaseAndFloor]:
     ledger, floors_of = leader.counts.ledger, floor_name(domain)
     booked, floors = ledger.booked.get(domain, {}), ledger.booked.get(floors_of, {})
     named = ledger.bases.get(domain, {})
@@ -383,7 +394,7 @@ def _bases(leader: LeaderSide, domain: str) -> list[_Bases]:
         if pending:
             next_base = max(base, named.get(region, 0))
             next_floor = max(floor, floor_of(next_base, next_floors.get(region, 0)))
-        found.append(_Bases(region, base, floor, next_base, next_floor))
+        found.append(_BaseAndFloor(region, base, floor, next_base, next_floor))
     return found
 
 

@@ -11,10 +11,10 @@ A count rises only by this leader's own GROW, WELCOME or DONE, or when a region 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from global_sync.protocol.ledger import Entry, KeyLedger, Ledger, domain_of
+from global_sync.protocol.ledger import KeyLedger, Ledger, domain_of
 from regional_limiter.model.enforcement import BASE
 from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_name, floor_of
 
@@ -22,7 +22,7 @@ Bases = Mapping[str, Mapping[str, int]]
 UNKNOWN_CONSENT = -(2**62)
 
 
-class _Resting(NamedTuple):
+class Resting(NamedTuple):
     """Of a domain at one moment.  ``of``: region -> (base, what it uses without any lease at most); ``total``: of
     the latter."""
 
@@ -44,7 +44,7 @@ class Counts:
         self._session_counted_us = times.session_counted_us
         self._resting_us = now_us
         self._resting_changes = ledger.changes
-        self._resting: dict[str, _Resting] = {}
+        self._resting: dict[str, Resting] = {}
         self._fitted: tuple[object, ...] = ()
         self._unfit: set[str] = set()
         self._touched: set[str] = set()
@@ -75,11 +75,8 @@ class Counts:
 
     # ---- one key
 
-    def entries(self, key: str, region: str) -> list[Entry]:
-        return self.ledger.keys.get(key, {}).get(region, [])
-
-    def lease_max(self, key: str, region: str, now_us: int, booked: Bases | None = None) -> int:
-        base = self._base(domain_of(key), region, booked)
+    def lease_max(self, key: str, region: str, now_us: int) -> int:
+        base = self.ledger.base(domain_of(key), region)
         return self.lease_at(self.ledger.keys.get(key), region, base, now_us)
 
     def lease_at(self, ledger: KeyLedger | None, region: str, base: int, now_us: int) -> int:
@@ -106,12 +103,6 @@ class Counts:
         """What a region uses without any lease, at most."""
         return base if self.free(region, now_us) else floor
 
-    def floor(self, domain: str, region: str) -> int:
-        """What the region may use of a key of which it has less than that leased, or nothing."""
-        known = self.ledger.booked
-        base = known.get(domain, {}).get(region, 0)
-        return floor_of(base, known.get(floor_name(domain), {}).get(region, 0))
-
     def count(self, key: str, region: str, now_us: int) -> int:
         base, resting = self._resting_of(domain_of(key), now_us).of.get(region, _NO_BASE)
         ledger = self.ledger.keys.get(key)
@@ -120,13 +111,11 @@ class Counts:
         lease = self.lease_at(ledger, region, base, now_us)
         return lease if lease > resting else resting
 
-    def total(self, key: str, now_us: int, booked: Bases | None = None) -> int:
+    def total(self, key: str, now_us: int) -> int:
         """The sum of the counts of all regions."""
-        domain = domain_of(key)
-        resting = self._resting_of(domain, now_us) if booked is None else self._rest(domain, now_us, booked)
-        return self._total_beside(resting, key, now_us)
+        return self._total_beside(self._resting_of(domain_of(key), now_us), key, now_us)
 
-    def _total_beside(self, resting: _Resting, key: str, now_us: int) -> int:
+    def _total_beside(self, resting: Resting, key: str, now_us: int) -> int:
         ledger, total = self.ledger.keys.get(key), resting.total
         for region in resting.of if ledger is None else ledger:
             base, least = resting.of.get(region, _NO_BASE)
@@ -135,7 +124,7 @@ class Counts:
                 total += lease - least
         return total
 
-    def _resting_of(self, domain: str, now_us: int) -> _Resting:
+    def _resting_of(self, domain: str, now_us: int) -> Resting:
         """Worked out once for all keys of a domain that are looked at in one moment, as long as no base, and no
         consent, changes."""
         if self._resting_us != now_us or self._resting_changes != self.ledger.changes:
@@ -146,13 +135,13 @@ class Counts:
             known = self._resting[domain] = self._rest(domain, now_us, self.ledger.booked)
         return known
 
-    def _rest(self, domain: str, now_us: int, booked: Bases) -> _Resting:
+    def _rest(self, domain: str, now_us: int, booked: Bases) -> Resting:
         bases, floors = booked.get(domain, {}), booked.get(floor_name(domain), {})
         of = {}
         for region in bases.keys() | self.ledger.bases.get(domain, {}).keys():
             base = bases.get(region, 0)
             of[region] = (base, self.resting(region, base, floor_of(base, floors.get(region, 0)), now_us))
-        return _Resting(of, sum([least for _, least in of.values()]))
+        return Resting(of, sum([least for _, least in of.values()]))
 
     def room(self, key: str, region: str, now_us: int) -> int:
         return SHARE_UNITS - self.total(key, now_us) + self.count(key, region, now_us)
@@ -164,46 +153,34 @@ class Counts:
         is alive, whose consent is known to last, the bases.  So only such keys are looked at again.
         """
         if booked is not None:
-            return self._all_fit(now_us, booked)
+            domains = {domain_of(key) for key in self.ledger.keys}
+            resting = {domain: self._rest(domain, now_us, booked) for domain in domains}
+            return all(self.key_fits(key, now_us, resting[domain_of(key)]) for key in self.ledger.keys)
         alive = frozenset([name for name, session in self.ledger.sessions.items() if now_us < session.end_us])
         bound = frozenset([region for region in self.consents if not self.free(region, now_us)])
         moment, known = (alive, bound, self.ledger.changes), self.ledger.keys
         again = self._unfit | self._touched if moment == self._fitted else known
-        self._unfit = {key for key in again if key in known and not self.key_fits(key, now_us)}
+        self._unfit = {
+            key
+            for key in again
+            if key in known and not self.key_fits(key, now_us, self._resting_of(domain_of(key), now_us))
+        }
         self._fitted = moment
         self._touched.clear()
         return not self._unfit
 
-    def _all_fit(self, now_us: int, booked: Bases) -> bool:
-        resting: dict[str, _Resting] = {}
-        for key in self.ledger.keys:
-            domain = domain_of(key)
-            if domain not in resting:
-                resting[domain] = self._rest(domain, now_us, booked)
-            total = self._total_beside(resting[domain], key, now_us)
-            if total > SHARE_UNITS and not self.key_fits(key, now_us, booked):
+    def key_fits(self, key: str, now_us: int, resting: Resting) -> bool:
+        """``resting``: of the key's domain."""
+        return self._total_beside(resting, key, now_us) <= SHARE_UNITS or self._all_at_base(resting, key, now_us)
+
+    def _all_at_base(self, resting: Resting, key: str, now_us: int) -> bool:
+        """Nobody has more of the key leased than its base."""
+        ledger = self.ledger.keys[key]
+        for region in ledger:
+            base, _ = resting.of.get(region, _NO_BASE)
+            if self.lease_at(ledger, region, base, now_us) > base:
                 return False
         return True
-
-    def key_fits(self, key: str, now_us: int, booked: Bases | None = None) -> bool:
-        if self.total(key, now_us, booked=booked) <= SHARE_UNITS:
-            return True
-        domain = domain_of(key)
-        return all(
-            self.lease_max(key, region, now_us, booked) <= self._base(domain, region, booked)
-            for region in self._regions(key)
-        )
-
-    def _regions(self, key: str) -> Iterable[str]:
-        """Every region that may use something of the key; in a domain that no configuration names, nobody."""
-        by_region = self.ledger.booked.get(domain_of(key), {})
-        ledger: KeyLedger = self.ledger.keys.get(key, {})
-        return by_region.keys() | ledger.keys() | self.ledger.bases.get(domain_of(key), {}).keys()
-
-    def _base(self, domain: str, region: str, booked: Bases | None) -> int:
-        if booked is not None:
-            return booked.get(domain, {}).get(region, 0)
-        return self.ledger.base(domain, region)
 
     # ---- what is dead
 

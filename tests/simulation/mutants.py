@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from global_sync.agent import Agent
-from global_sync.protocol.counts import Bases, Counts
+from global_sync.protocol.counts import Bases, Counts, Resting
 from global_sync.protocol.escrow import EscrowLeader, EscrowRegion, Grant, WindowLedger
 from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.ledger import Ledger
@@ -258,21 +258,59 @@ class free_now(Counts):
 
 @counts
 class renew_one_key(Counts):
-    def key_fits(self, key: str, now_us: int, booked: Bases | None = None) -> bool:
-        return not key.endswith("k0") or super().key_fits(key, now_us, booked)
+    def key_fits(self, key: str, now_us: int, resting: Resting) -> bool:
+        return not key.endswith("k0") or super().key_fits(key, now_us, resting)
+
+
+@counts
+class no_exempt(Counts):
+    """A key on which nobody has more than its base must fit as well."""
+
+    def _all_at_base(self, resting: Resting, key: str, now_us: int) -> bool:
+        return False
 
 
 @counts
 class exempt_more(Counts):
-    def key_fits(self, key: str, now_us: int, booked: Bases | None = None) -> bool:
-        held = [self.lease_max(key, name, now_us) - self.ledger.base("shop", name) for name in self._regions(key)]
-        return super().key_fits(key, now_us, booked) or max(held) <= 1700
+    def key_fits(self, key: str, now_us: int, resting: Resting) -> bool:
+        held = [self.lease_max(key, name, now_us) - base for name, (base, _) in resting.of.items()]
+        return super().key_fits(key, now_us, resting) or max(held) <= 1700
+
+
+@counts
+class fits_unchanged(Counts):
+    """Keys that did fit are taken to do so whatever becomes of sessions and bases."""
+
+    def fits(self, now_us: int, booked: Bases | None = None) -> bool:
+        if self._fitted:
+            self._fitted = (*self._fitted[:2], self.ledger.changes)
+        return super().fits(now_us, booked)
+
+
+@counts
+class fits_bound(Counts):
+    """Keys that did fit are taken to do so although a region has turned free."""
+
+    def fits(self, now_us: int, booked: Bases | None = None) -> bool:
+        if self._fitted:
+            bound = frozenset([region for region in self.consents if not self.free(region, now_us)])
+            self._fitted = (self._fitted[0], bound, self._fitted[2])
+        return super().fits(now_us, booked)
+
+
+@counts
+class rest_once(Counts):
+    """What regions use without a lease is added up once for ever."""
+
+    def _resting_of(self, domain: str, now_us: int) -> Resting:
+        self._resting_us, self._resting_changes = now_us, self.ledger.changes
+        return super()._resting_of(domain, now_us)
 
 
 @counts
 class grow_ignores_free(Counts):
     def room(self, key: str, region: str, now_us: int) -> int:
-        others = [name for name in self._regions(key) if name != region]
+        others = [name for name in self._resting_of("shop", now_us).of if name != region]
         floors = {name: floor_of(self.ledger.base("shop", name)) for name in others}
         return SHARE_UNITS - sum(max(self.lease_max(key, name, now_us), floors[name]) for name in others)
 
@@ -281,10 +319,9 @@ class grow_ignores_free(Counts):
 class nowait(Counts):
     def room(self, key: str, region: str, now_us: int) -> int:
         total = 0
-        for name in self._regions(key):
-            base, newest = self.ledger.base("shop", name), self.entries(key, name)[-1:]
+        for name, (base, resting) in self._resting_of("shop", now_us).of.items():
+            newest = self.ledger.keys.get(key, {}).get(name, [])[-1:]
             held = [base if entry.value == BASE else entry.value for entry in newest]
-            resting = self.resting(name, base, self.floor("shop", name), now_us)
             total += 0 if name == region else max([*held, resting])
         return SHARE_UNITS - total
 
@@ -623,6 +660,23 @@ class base_order(Enforcement):
     def _learn_bases(self, variable: Any, now_us: int, write: Write) -> None:
         variable.base_version = write.base_version
         super()._learn_bases(variable, now_us, write)
+
+
+@enforcement
+class ses0_writes(Enforcement):
+    """A process without a session brings its bases as well."""
+
+    def write(self, now_us: int, write: Write, replication_id: str = "") -> WriteReply:
+        reply = super().write(now_us, write, replication_id)
+        if write.session == 0 and write.instance == reply.instance:
+            self._learn_bases(self._current(), now_us, write)
+            return replace(reply, accepted=True)
+        return reply
+
+
+@enforcement
+class ses0_writes_base_order(ses0_writes, base_order):
+    """Both: what the order of base versions would still hold off."""
 
 
 @enforcement

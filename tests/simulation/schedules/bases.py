@@ -1,9 +1,10 @@
-"""40 to 54: bases fall with CONFIG and rise with DONE; until a region says otherwise its old base counts."""
+"""40 to 56: bases fall with CONFIG and rise with DONE; until a region says otherwise its old base counts."""
 
 from __future__ import annotations
 
 from ..cast import Cast
-from ..hand import D_C, EVEN, K1, SKEWED, Hand
+from ..hand import D_C, EVEN, K0, K1, SKEWED, D, Hand
+from ..plant import Node
 from . import schedule
 
 
@@ -176,6 +177,27 @@ def a_region_that_joins_has_no_base_before_done(cast: Cast) -> list[str]:
     return h.bad
 
 
+@schedule(51)
+def a_key_that_cannot_fit_does_not_end_the_loans_of_others(cast: Cast) -> list[str]:
+    """A new leader has read of the old bases and the new ones, and does not know yet that the old ones are gone.
+
+    Of a region that is cut off for good it never hears so.  By its count the bases alone are more than the whole.
+    """
+    h = Hand(cast)
+    h.configure(2, SKEWED)
+    h.run(100)
+    h.lease(0, 6500)
+    h.lease(0, 0, K1)
+    h.run(20)
+    h.lease(1, 5000, K1)
+    h.say(h.share(1, K1) != 5000, f"set-up {h.shares(K1)}")
+    other = h.lead(h.candidate())
+    h.run(2 * D_C, only=[0, 1], leader=other)
+    h.say(other.counts.total(K0, h.now) <= 10_000, "the first key fits")
+    h.require(h.share(1, K1) == 5000, f"the loan is gone: {h.shares(K1)}")
+    return h.bad
+
+
 @schedule(52)
 def a_little_above_base_is_a_loan(cast: Cast) -> list[str]:
     h = Hand(cast)
@@ -200,6 +222,9 @@ def a_process_without_session_far_behind_writes_no_base(cast: Cast) -> list[str]
     h.sync(2)
     h.rest()
     h.check("at rest")
+    h.sync(2, nodes=False)
+    base = h.copy(2).ask(h.now, K0)
+    h.require(h.share(0) + h.share(1) + base <= 10_000, f"it goes on writing: {h.shares()}, {base}")
     return h.bad
 
 
@@ -223,4 +248,54 @@ def a_deposed_process_brings_no_old_bases_back(cast: Cast) -> list[str]:
     h.agents[2] = now
     h.run(100)
     h.say(not h.is_even_at(SKEWED), f"in the end {h.shares()}")
+    return h.bad
+
+
+@schedule(55)
+def a_process_without_session_brings_no_old_bases_to_new_nodes(cast: Cast) -> list[str]:
+    """All that was stored in the region is lost, and a process starts that is far behind in the log."""
+    h = Hand(cast)
+    behind = len(h.log)
+    h.configure(2, SKEWED)
+    h.run(100)
+    h.copy(2).lose()
+    h.plants[2].nodes = [Node()]
+    h.new_agent(2)
+    for record in h.log[:behind]:
+        h.agents[2].on_record(record)
+    h.sync(2)
+    h.sync(2)
+    h.check("it has no session")
+    h.rest()
+    h.check("at rest")
+    h.run(100)
+    h.require(h.is_even_at(SKEWED), f"in the end {h.shares()}")
+    return h.bad
+
+
+@schedule(56)
+def a_new_leader_that_hears_of_a_smaller_base_looks_at_the_loans_again(cast: Cast) -> list[str]:
+    """By the bases that it has read of, r1 has no more than its own; by those in force r0 lends it most of that.
+
+    r0 is cut off, and its consent ends.
+    """
+    h = Hand(cast, (1700, 6600, 1700))
+    h.configure(2, SKEWED)
+    h.run(100)
+    h.lease(0, 0)
+    h.run(20)
+    h.lease(1, 6600)
+    h.say(h.shares() != [132, 6600, 1700], f"set-up {h.shares()}")
+    h.run(D_C - D // 2, only=[1, 2])
+    other = h.lead(h.candidate())
+    h.put(h.beat([1, 2], other))
+    for i in (1, 2):
+        h.report(i, other)  # they have not read of it yet
+    h.put(h.beat([1, 2], other))
+    for i in (1, 2):
+        h.step(i, other)
+    for _ in range(D // 20):
+        h.tick(20)
+        h.check("r0 rises to its base")
+    h.require(h.share(0) == 6600, f"r0 is not at its base: {h.shares()}")
     return h.bad

@@ -1,4 +1,4 @@
-"""1 to 14: a region's base is lent by its consent, for bounded time, and comes back by itself."""
+"""1 to 15: a region's base is lent by its consent, for bounded time, and comes back by itself."""
 
 from __future__ import annotations
 
@@ -195,4 +195,30 @@ def loans_last_until_shortly_before_the_consent_ends(cast: Cast) -> list[str]:
     h.lease(1, LESS)
     h.run(2 * D, only=[0, 1])
     h.require(h.shares() == [68, LESS, EVEN[2]], f"{h.shares()}")
+    return h.bad
+
+
+@schedule(15)
+def regions_turn_free_also_while_only_old_echoes_come(cast: Cast) -> list[str]:
+    """Two regions are cut off after they have echoed a new leader's clock; the third does not read the log, so its
+    reports extend no consent."""
+    h = Hand(cast)
+    h.hot(1)
+    other = h.lead(h.candidate())
+    for _ in range(2):
+        h.put(h.beat([0, 2], other))
+        for i in (0, 2):
+            h.step(i, other)
+        h.tick(20)
+    h.say(any(other.free(name, h.now) for name in ("r0", "r2")), "they have not echoed")
+    for _ in range((D_C - D // 2) // 20):
+        h.tick(20)
+        h.sync(1)
+        h.report(1, other)
+        h.put(h.beat([1], other))
+    h.step(1, other)
+    for _ in range(D // 20):
+        h.tick(20)
+        h.check("the two rise to their bases")
+    h.require([h.share(0), h.share(2)] == [EVEN[0], EVEN[2]], f"they are not at their bases: {h.shares()}")
     return h.bad

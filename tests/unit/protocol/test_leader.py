@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
 
 from global_sync.protocol import leader_state
 from global_sync.protocol.leader import LeaderSide
@@ -107,6 +110,30 @@ def test_shrink_answer_grow() -> None:
     assert bench.side.take_changed() == {KEY}
     assert bench.side.lease(bench.now, KEY, "eu", 9000) == [LeaseRecord(1, 4, KEY, "eu", 1, Kind.GROW, 9000)]
     assert bench.side.lease(bench.now, KEY, "eu", 9000) == []
+
+
+@pytest.mark.parametrize("too_much", [0, 1])
+def test_a_grow_just_over_the_limit_is_refused_and_what_was_booked_is_back(
+    monkeypatch: pytest.MonkeyPatch, too_much: int
+) -> None:
+    """Should the room ever be told wrongly: the sum is looked at again once the GROW is booked."""
+    bench = Bench().open()
+    bench.put(bench.side.lease(bench.now, KEY, "us", 0))
+    bench.report("us", 1, {KEY: ((1, 3), 0)})
+    bench.put(bench.side.lease(bench.now, KEY, "eu", 6000))
+    counts = bench.side.counts
+    before = [replace(entry) for entry in counts.ledger.keys[KEY]["eu"]]
+    room = counts.room(KEY, "eu", bench.now)
+    monkeypatch.setattr(counts, "room", lambda *_: room + too_much)
+    grow = bench.side.lease(bench.now, KEY, "eu", 10_000)
+    if not too_much:
+        assert [record.value for record in grow if isinstance(record, LeaseRecord)] == [room]
+        assert counts.total(KEY, bench.now) == 10_000
+        return
+    assert grow == []
+    assert counts.ledger.keys[KEY]["eu"] == before
+    assert counts.count(KEY, "eu", bench.now) == 6000
+    assert [(one.invariant, one.found) for one in bench.side.evidence.last] == [("V1", "(6100, 10001)")]
 
 
 def test_a_free_region_counts_at_its_base_and_a_bound_one_at_its_lease() -> None:

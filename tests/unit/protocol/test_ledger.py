@@ -194,11 +194,42 @@ def test_what_is_remembered_of_sums_is_what_adding_up_says_whatever_changes() ->
             fit = True
             for key in ledger.keys:
                 total, is_at_rest = plain_total(counts, key, now, ledger.booked if booked is None else booked)
-                assert counts.total(key, now, booked=booked) == total
+                assert booked is not None or counts.total(key, now) == total
                 assert booked is not None or sum(counts.count(key, name, now) for name in "rst") == total
                 fit = fit and (total <= 10_000 or is_at_rest)
             assert counts.fits(now, booked) == fit
             now += source.choice([0, 0, 0, TIMES.beat_us, 3 * TIMES.patience_us // 4])
+
+
+def test_a_region_that_turns_free_while_sessions_live_on_is_looked_at_on_every_key() -> None:
+    counts = Counts(with_base(4000), TIMES, 0)
+    counts.ledger.book_welcome(welcome(1, 1))
+    counts.ledger.book_lease(lease(2, 9000))
+    counts.raise_consent("s", 0)
+    free_us = TIMES.consent_counted_us - TIMES.session_counted_us
+    for now_us in (0, free_us - 1):
+        counts.extend("r", 1, now_us)
+        assert counts.fits(now_us)
+    counts.extend("r", 1, free_us)
+    assert not counts.fits(free_us)
+
+
+def test_what_a_renewal_looked_at_before_does_not_hide_a_lease_booked_since() -> None:
+    """Such a lease finds room or is refused, so no run of the protocol shows it."""
+    counts = Counts(with_base(4000), TIMES, 0)
+    counts.ledger.book_welcome(welcome(1, 1))
+    counts.ledger.book_lease(lease(2, 4000))
+    counts.extend("r", 1, 0)
+    assert counts.fits(0)
+    counts.ledger.book_lease(lease(3, 4001))
+    assert not counts.fits(0)
+
+
+def test_a_consent_that_comes_counts_in_the_same_moment() -> None:
+    counts = Counts(with_base(4000), TIMES, 0)
+    assert (counts.count(KEY, "s", 5), counts.total(KEY, 5)) == (6000, 10_000)
+    counts.raise_consent("s", 5)
+    assert (counts.count(KEY, "s", 5), counts.total(KEY, 5)) == (floor_of(6000), 4000 + floor_of(6000))
 
 
 def test_a_snapshot_part_fits_into_a_message_whatever_keys_it_holds() -> None:
