@@ -124,9 +124,8 @@ class Tracer:
         self._per_second = per_second
         self._now_s = now_s
         self._uniform = uniform
-        self.to_pass = self._gap()
-        """So many requests whose callers say nothing are not traced before the next one is.  Whoever has no time to
-        ask :meth:`wants` counts it down."""
+        self._to_pass = self._gap()
+        """So many requests whose callers say nothing are not traced before the next one is."""
         self._second = 0
         self._begun = 0
         self._waiting: list[Span] = []
@@ -137,16 +136,37 @@ class Tracer:
 
     # ---- which
 
+    def set_ratio(self, ratio: float) -> None:
+        """From now on."""
+        self._ratio = ratio
+        self._to_pass = self._gap()
+
+    def passes_by(self) -> bool:
+        """Whether a request whose caller says nothing is one of those that are not traced, as nearly all are: then
+        it is counted; else :meth:`wants` is to be asked."""
+        if self._to_pass > 0:
+            self._to_pass -= 1
+            return True
+        return False
+
     def wants(self, parent: Context | None) -> bool:
         """Whether a request shall be traced."""
         if parent is None:
-            if self.to_pass > 0:
-                self.to_pass -= 1
+            if self.passes_by():
                 return False
-            self.to_pass = self._gap()
+            self._to_pass = self._gap()
         elif not parent.sampled:
             return False
         return self._within_bounds()
+
+    def asks_again(self, *, says_nothing: bool, was_wanted: bool) -> None:
+        """The request that was asked about last will be asked about once more: it counts once, and nothing is drawn
+        anew.  ``says_nothing``: its caller, about its trace.
+        """
+        if was_wanted:
+            self._begun -= 1
+        if says_nothing:
+            self._to_pass = 0 if was_wanted else self._to_pass + 1
 
     def _gap(self) -> int:
         """How many requests before the next one that is traced: as if each were drawn by itself, but drawn once."""

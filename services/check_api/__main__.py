@@ -96,9 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     calls = StoreCalls(store.cluster.took, store.cluster.unanswered, store.cluster.slots_of)
     tracer = tracer_of(settings.telemetry)
-    app = create_app(limiter, node_options(settings, given.node), calls, tracer)
+    app = create_app(limiter, node_options(settings, given.node), calls, tracer, store.cluster)
     if app.tracing is not None:
-        app.tracing.calls = store.cluster
         limiter.traces = app.tracing.shared
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(

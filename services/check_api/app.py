@@ -85,7 +85,7 @@ from services.check_api.replies import (
     wrong_method,
 )
 from services.check_api.templates import Templates
-from services.check_api.traced import NodeTracing
+from services.check_api.traced import NodeTracing, WatchedCalls
 from services.patient_timer import patient_timeout
 from services.rls import protojson
 from services.rls.messages import OK as RLS_OK
@@ -165,16 +165,17 @@ def create_app(
     options: NodeOptions,
     store_calls: StoreCalls | None = None,
     tracer: Tracer | None = None,
+    watched: WatchedCalls | None = None,
 ) -> NodeApp:
     """The ASGI application of one node.  Its maker starts and stops ``limiter``."""
-    return NodeApp(limiter, options, store_calls, tracer)
+    return NodeApp(limiter, options, store_calls, tracer, watched)
 
 
 class NodeApp:
     """See the module.  ``draining`` True: not ready any more, but checks are still answered.
 
     ``store_calls``: what the limiter's store counts, None where it counts nothing.  ``tracer``: None: nothing is
-    traced.
+    traced.  ``watched``: the calls that are told of in a request's trace.
     """
 
     def __init__(
@@ -183,13 +184,14 @@ class NodeApp:
         options: NodeOptions,
         store_calls: StoreCalls | None = None,
         tracer: Tracer | None = None,
+        watched: WatchedCalls | None = None,
     ) -> None:
         self.limiter = limiter
         self.options = options
         self.store_calls = store_calls
         self.draining = False
         self.counts = Counts()
-        self.tracing = None if tracer is None else NodeTracing(tracer, self.counts, options.tells_keys)
+        self.tracing = None if tracer is None else NodeTracing(tracer, self.counts, options.tells_keys, watched)
         self._token = options.token or None
         self._logged_at_s = float("-inf")
         self._unlogged = 0
@@ -287,17 +289,23 @@ class NodeApp:
             await self._serve_untraced(path, route, scope, receive, send)
             return
         traceparent = next((value for name, value in scope["headers"] if name == b"traceparent"), None)
-        label = scope["method"] if scope["method"] in METHODS else "_OTHER"
-        span = self.tracing.begin(label, path, traceparent)
+        method: str = scope["method"]
+        label, original = (method, None) if method in METHODS else ("_OTHER", method)
+        span = self.tracing.begin(label, path, traceparent, scope.get("scheme", "http"), original)
         if span is None:
             await self._serve_untraced(path, route, scope, receive, send)
             return
-        started_s, status = time.perf_counter(), 0
+        started_s = time.perf_counter()
         try:
             with working_at(span):
                 status = await self._serve_untraced(path, route, scope, receive, send)
-        finally:
+        except BaseException as error:
+            self.tracing.unanswered(span, type(error).__name__)
+            raise
+        if status:
             self.tracing.ended(span, label, path, status, time.perf_counter() - started_s)
+        else:
+            self.tracing.unanswered(span, "caller_gone")
 
     async def _serve_untraced(self, path: str, route: _Route, scope: Scope, receive: Receive, send: Send) -> int:
         """The status of the answer; 0 if nobody is there to be answered."""

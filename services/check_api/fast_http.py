@@ -261,12 +261,9 @@ class FastHttp(BoundedHttp):
             # Wrong, or not foreseen: the slow path reads it again, and says which.
             return False
         tracing, span = node.tracing, None
-        if tracing is not None:
-            # Nearly all are passed by: they are counted down here, without a call.
-            if traceparent is None and (to_pass := tracing.tracer.to_pass) > 0:
-                tracing.tracer.to_pass = to_pass - 1
-            else:
-                span = tracing.begin(head.method, head.path, traceparent)
+        # Nearly all are passed by, which takes one call.
+        if tracing is not None and (traceparent is not None or not tracing.tracer.passes_by()):
+            span = tracing.begin(head.method, head.path, traceparent, self.scheme or "http")
         if span is None and self._answered_at_once(head, check):
             return True
         asked = self._asked_of(head, check, span)
@@ -279,8 +276,8 @@ class FastHttp(BoundedHttp):
                     node.submit(check, asked.decided)
         except (InvalidCheck, RulesUnavailable):
             self._asked.pop()
-            if tracing is not None and span is not None:
-                tracing.given_up()
+            if tracing is not None:
+                tracing.given_up(span, traceparent)
             return False
         except Exception as error:
             asked.decided(error)
@@ -317,12 +314,17 @@ class FastHttp(BoundedHttp):
 
     def _begin_batch(self, head: Head, checks: Sequence[Check], traceparent: bytes | None) -> bool:
         tracing = self.node.tracing
-        span = None if tracing is None else tracing.begin("POST", BATCH_PATH, traceparent)
+        span = None if tracing is None else tracing.begin("POST", BATCH_PATH, traceparent, self.scheme or "http")
         asked = _Asked(self, head, checks) if span is None else _Traced(self, head, checks, span)
         self._asked.append(asked)
         with nullcontext() if span is None else working_at(span):
-            if not self.node.batches.submit(checks, asked.decided_batch):
-                asked.answer(TOO_MANY_BATCHES)
+            try:
+                taken = self.node.batches.submit(checks, asked.decided_batch)
+            except Exception as error:
+                asked.answer(self.node.failed(error))
+            else:
+                if not taken:
+                    asked.answer(TOO_MANY_BATCHES)
         return True
 
     def _go_on(self, data: bytes, *, plain: bool) -> None:

@@ -31,6 +31,7 @@ from services.check_api.counts import StoreCalls
 from services.check_api.server import serve_node, settle_collector
 from services.otlp import sending, tracer_of
 from services.settings import TelemetrySettings
+from services.tracing import Tracer
 
 CAPACITY = 400_000_000
 PATIENT = StoreOptions(deadline_ms=2000, whole_deadline_ms=2000, calm_deadline_ms=2000)
@@ -115,13 +116,34 @@ one process, which is told so between two loads.
 """
 
 
-def trace_when_told(app: NodeApp, store: RedisClusterStore) -> None:
-    tracing, app.tracing = app.tracing, None
-    assert tracing is not None
-    tracing.calls = store.cluster
+def trace_when_told(app: NodeApp, tracer: Tracer, ratio: float, store: RedisClusterStore) -> None:
+    """The load says of no check that its trace is kept."""
+    tracing = app.tracing
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(TELL, lambda: setattr(app, "tracing", tracing))
-    loop.add_signal_handler(BE_SILENT, lambda: setattr(app, "tracing", None))
+    is_told = False
+
+    def tell() -> None:
+        nonlocal is_told
+        is_told, app.tracing = True, tracing
+        tracer.set_ratio(ratio)
+
+    def be_silent() -> None:
+        nonlocal is_told
+        is_told = False
+        tracer.set_ratio(0.0)
+        leave_out()
+
+    def leave_out() -> None:
+        if is_told:
+            return
+        if store.cluster.watch is None:  # no check is under way that wants it at its end
+            app.tracing = None
+        else:
+            loop.call_later(0.001, leave_out)
+
+    be_silent()
+    loop.add_signal_handler(TELL, tell)
+    loop.add_signal_handler(BE_SILENT, be_silent)
 
 
 async def serve_ours(redis: str, listener: socket.socket, directory: Path, telemetry: TelemetrySettings) -> None:
@@ -135,9 +157,9 @@ async def serve_ours(redis: str, listener: socket.socket, directory: Path, telem
     await store.points()
     calls = StoreCalls(store.cluster.took, store.cluster.unanswered)
     tracer = tracer_of(telemetry)
-    app = create_app(limiter, NodeOptions("us", "n1"), calls, tracer)
+    app = create_app(limiter, NodeOptions("us", "n1"), calls, tracer, store.cluster)
     if tracer is not None:
-        trace_when_told(app, store)
+        trace_when_told(app, tracer, telemetry.trace_ratio, store)
     await app.warm_up()
     settle_collector()
     async with sending(telemetry, app.metrics, tracer):

@@ -98,10 +98,7 @@ async def _ours(server: Server, directory: Path, tracer: Tracer | None = None) -
     limiter = Limiter("us", store, SECRET, directory, ProtocolTimes(), node="n1")
     await limiter._rules.load()
     limiter._token_leases.table = TokenLeaseTable(leases_most=0)  # without time between them, all keys are hot
-    app = create_app(limiter, NodeOptions("us", "n1"), tracer=tracer)
-    if app.tracing is not None:
-        app.tracing.calls = store.cluster
-    return app
+    return create_app(limiter, NodeOptions("us", "n1"), tracer=tracer, watched=store.cluster)
 
 
 async def cpu_us(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -23,11 +24,17 @@ SAMPLED, UNSAMPLED = (f"00-{TRACE}-{PARENT}-{flags}" for flags in ("01", "00"))
 HASH = bytes(range(8))
 
 
-def node_of(answer: Any = None, ratio: float = 0.0, **options: Any) -> NodeApp:
+def node_of(
+    answer: Any = None, ratio: float = 0.0, tracer: Tracer | None = None, watched: Any = None, **options: Any
+) -> NodeApp:
     limiter = FakeLimiter(answer or answer_of(rule_verdict(key_hash=HASH)))
-    node = create_app(limiter, NodeOptions("us-east", "us-east-1", **options), tracer=Tracer(ratio, 1000))
-    assert node.tracing is not None
-    return node
+    tracer = tracer or Tracer(ratio, 1000)
+    return create_app(limiter, NodeOptions("us-east", "us-east-1", **options), tracer=tracer, watched=watched)
+
+
+def next_after(passed: int) -> Tracer:
+    """Traces one of so many and one more, always."""
+    return Tracer(0.5, 1000, uniform=lambda: 1 - 0.5 ** (passed + 0.5))
 
 
 def taken(node: NodeApp) -> list[Span]:
@@ -115,15 +122,71 @@ async def test_who_says_nothing_is_traced_by_the_ratio() -> None:
 
 
 async def test_the_fast_path_passes_by_as_many_as_are_not_to_be_traced() -> None:
-    node = node_of()
-    assert node.tracing is not None
-    node.tracing.tracer.to_pass = 3
-    for traced in (0, 0, 0, 1):
+    node = node_of(tracer=next_after(3))
+    for traced in (0, 0, 0, 1, 0, 0, 0, 1):
         await said(node, request())
         assert len(taken(node)) == traced
-    node.tracing.tracer.to_pass = 1
-    await said(node, request(f"traceparent: {SAMPLED}"), request(f"traceparent: {UNSAMPLED}"))
-    assert (len(taken(node)), node.tracing.tracer.to_pass) == (1, 1), "those whose callers decide are not counted"
+    for traced in (0, 0, 0, 1):
+        await said(node, request(f"traceparent: {SAMPLED}"), request(f"traceparent: {UNSAMPLED}"))
+        assert len(taken(node)) == 1, "those whose callers decide are not counted"
+        await said(node, request())
+        assert len(taken(node)) == traced
+
+
+@pytest.mark.parametrize("headers", [(), (f"traceparent: {SAMPLED}",)])
+async def test_a_request_that_falls_to_the_slow_path_takes_one_place_in_the_bound(headers: tuple[str, ...]) -> None:
+    """It was begun twice, and the second time there was no place for it."""
+    tracer = Tracer(1.0, 1, now_s=lambda: 5.0)
+    node = node_of(InvalidCheck("cost", "less"), tracer=tracer)
+    answer = await said(node, request(*headers))
+    assert answer.startswith(b"HTTP/1.1 422"), answer
+    (span,) = taken(node)
+    assert span.attributes["http.response.status_code"] == 422
+    await said(node, request(*headers))
+    assert taken(node) == [], "the bound is one"
+
+
+async def test_a_request_that_falls_to_the_slow_path_is_drawn_once() -> None:
+    """Drawn by either path, of five that were to be passed by only the first two were."""
+    node = node_of(InvalidCheck("cost", "less"), tracer=next_after(5))
+    for traced in (0, 0, 0, 0, 0, 1, 0):
+        await said(node, request())
+        assert len(taken(node)) == traced
+
+
+NOTHING = "0" * 32
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        f"00-{NOTHING}-{PARENT}-00",
+        f"00-{TRACE}-{NOTHING[:16]}-00",
+        f"ff-{TRACE}-{PARENT}-00",
+        f"00-{TRACE.upper()}-{PARENT}-00",
+        f"00_{TRACE}-{PARENT}-00",
+        f"00-{'g' * 32}-{PARENT}-00",
+        f"00-{TRACE}-{PARENT}-g0",
+        "x" * 54 + "0",
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/check", "/v1/check:batch", "/v1/acquire"])
+async def test_a_traceparent_that_is_none_begins_a_trace_by_the_ratio(path: str, given: str) -> None:
+    """Anything as long that ended in an even digit was taken for a caller that does not keep its trace."""
+    node = node_of(ratio=1.0)
+    await said(node, request(f"traceparent: {given}", path=path))
+    (span,) = taken(node)
+    assert (span.parent_id, span.context.trace_id != 0) == (0, True)
+    untraced = node_of(ratio=0.0)
+    await said(untraced, request(f"traceparent: {given}", path=path))
+    assert taken(untraced) == []
+
+
+async def test_one_that_is_none_and_falls_to_the_slow_path_is_drawn_once_too() -> None:
+    node = node_of(InvalidCheck("cost", "less"), tracer=next_after(5))
+    for traced in (0, 0, 0, 0, 0, 1, 0):
+        await said(node, request(f"traceparent: 00-{NOTHING}-{PARENT}-01"))
+        assert len(taken(node)) == traced
 
 
 class Calls:
@@ -141,9 +204,9 @@ class Calls:
     ],
 )
 async def test_calls_to_redis_are_watched_while_a_traced_request_is_under_way(path: str, answer: Any) -> None:
-    node, calls = node_of(answer), Calls()
+    calls = Calls()
+    node = node_of(answer, watched=calls)
     assert node.tracing is not None
-    node.tracing.calls = calls
     other = node.tracing.begin("POST", "/v1/check", SAMPLED.encode())
     assert other is not None
     assert calls.watch == node.tracing.watch
@@ -151,6 +214,36 @@ async def test_calls_to_redis_are_watched_while_a_traced_request_is_under_way(pa
     assert calls.watch == node.tracing.watch, "one is under way still"
     node.tracing.ended(other, "POST", "/v1/check", 200, 0.001)
     assert calls.watch is None
+    assert node.counts.unexpected_errors == (1 if isinstance(answer, ValueError) else 0)
+
+
+async def test_a_request_that_ended_twice_is_counted_and_leaves_the_others_watched() -> None:
+    calls = Calls()
+    node = node_of(watched=calls)
+    assert node.tracing is not None
+    span = node.tracing.begin("POST", "/v1/check", SAMPLED.encode())
+    assert span is not None
+    for ends in (1, 2):
+        node.tracing.ended(span, "POST", "/v1/check", 200, 0.001)
+        assert node.counts.unexpected_errors == ends - 1
+    await said(node, request(f"traceparent: {SAMPLED}"))
+    assert calls.watch is None
+    assert node.tracing.begin("POST", "/v1/check", SAMPLED.encode()) is not None
+    assert calls.watch == node.tracing.watch, "below none, this one would have been no more than none"
+
+
+async def test_a_batch_that_cannot_be_begun_is_answered_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls()
+    node = node_of(watched=calls)
+
+    def fails(*_: Any) -> bool:
+        raise ValueError("of our own")
+
+    monkeypatch.setattr(node.batches, "submit", fails)
+    answer = await said(node, request(f"traceparent: {SAMPLED}", path="/v1/check:batch"))
+    assert answer.startswith(b"HTTP/1.1 500")
+    (span,) = taken(node)
+    assert (span.failed, calls.watch) == ("answered 500", None)
 
 
 async def test_probes_are_not_traced() -> None:
@@ -165,6 +258,82 @@ async def test_an_error_is_told_by_its_name_and_not_as_an_answer() -> None:
     assert answer.startswith(b"HTTP/1.1 500")
     (span,) = taken(node)
     assert (span.attributes["error.type"], span.failed) == ("KeyError", "answered 500")
+
+
+async def test_an_answer_that_says_that_it_failed_is_an_error_by_its_status() -> None:
+    node = node_of()
+    node.limiter.ready = False  # type: ignore[misc]
+    answer = await said(node, request(f"traceparent: {SAMPLED}"))
+    assert answer.startswith(b"HTTP/1.1 503")
+    (span,) = taken(node)
+    assert (span.attributes["error.type"], span.failed) == ("503", "answered 503")
+
+
+def scope_of(method: str = "POST") -> dict[str, Any]:
+    headers = [(b"host", b"x"), (b"traceparent", SAMPLED.encode())]
+    path = "/v1/check"
+    return {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": b"",
+        "headers": headers,
+        "scheme": "https",
+    }
+
+
+async def whole() -> dict[str, Any]:
+    return {"type": "http.request", "body": b'{"client_key": "a", "resource": "r"}'}
+
+
+async def gone() -> dict[str, Any]:
+    return {"type": "http.disconnect"}
+
+
+@pytest.mark.parametrize("receive", [whole, gone])
+async def test_a_request_without_an_answer_did_not_go_well(receive: Any) -> None:
+    """It was told as answered with 0, and as nothing that failed."""
+    calls = Calls()
+    node = node_of(watched=calls)
+
+    async def send(_: Any) -> None:
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError) if receive is whole else nullcontext():
+        await node(scope_of(), receive, send)
+    (span,) = taken(node)
+    why = "ConnectionResetError" if receive is whole else "caller_gone"
+    assert "http.response.status_code" not in span.attributes
+    assert (span.attributes["error.type"], span.failed) == (why, f"not answered: {why}")
+    assert calls.watch is None
+
+
+@pytest.mark.parametrize(("method", "told", "name"), [("POST", "POST", "POST"), ("BREW", "_OTHER", "HTTP")])
+async def test_a_span_says_what_was_asked_as_the_conventions_want_it(method: str, told: str, name: str) -> None:
+    node, sent = node_of(), []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await node(scope_of(method), whole, send)
+    (span,) = taken(node)
+    assert span.name == f"{name} /v1/check"
+    asked = {key: value for key, value in span.attributes.items() if key.startswith(("url.", "http.request."))}
+    original = {"http.request.method_original": method} if method != told else {}
+    assert asked == {"http.request.method": told, "url.path": "/v1/check", "url.scheme": "https", **original}
+    assert sent
+    await said(node, request(f"traceparent: {SAMPLED}"))
+    (fast,) = taken(node)
+    assert (fast.attributes["url.path"], fast.attributes["url.scheme"]) == ("/v1/check", "http")
+
+
+async def test_what_a_gateway_was_asked_for_is_not_in_the_path_of_a_span() -> None:
+    node = node_of()
+    head = f"GET /v1/authorize/orders/secret?of=somebody HTTP/1.1\r\nHost: x\r\ntraceparent: {SAMPLED}\r\n\r\n"
+    await said(node, head.encode())
+    (span,) = taken(node)
+    assert "secret" not in str(span.attributes)
+    assert span.attributes["url.path"] == span.attributes["http.route"]
 
 
 async def test_traced_callers_share_one_known_head() -> None:
