@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
+from global_sync.transport.base import Sends
 from regional_limiter.durations import Durations, Seen
 from services.feed import Feed
 from services.telemetry import Labels
 
 SENDING = "messaging.client.operation.duration"
-SENDING_WORDS = "Until the broker had what was sent to a topic; sends that failed are not in it"
+SENDING_WORDS = "Until the broker had what was sent to a topic; with `error.type`: until it was given up, and why"
 
 BEHIND = "Messages after the place of the reader that is furthest behind, as the broker last said"
 
@@ -21,19 +22,18 @@ def behind_of(read: Callable[[], Mapping[str, int]]) -> Callable[[CallbackOption
     return lambda _: [Observation(count, {"topic": topic}) for topic, count in read().items()]
 
 
-def sends_seen(took: Mapping[str, Durations]) -> Sequence[tuple[Labels, Seen]]:
+def sends_seen(took: Mapping[Sends, Durations]) -> Sequence[tuple[Labels, Seen]]:
     """``took``: of a transport.  On the event loop."""
-    return [
-        (
-            {
-                "messaging.system": "kafka",
-                "messaging.operation.name": "send",
-                "messaging.destination.name": topic,
-            },
-            durations.seen(),
-        )
-        for topic, durations in took.items()
-    ]
+    return [(_send_labels(sends), durations.seen()) for sends, durations in took.items()]
+
+
+def _send_labels(sends: Sends) -> Labels:
+    labels = {
+        "messaging.system": sends.system,
+        "messaging.operation.name": "send",
+        "messaging.destination.name": sends.topic,
+    }
+    return {**labels, "error.type": sends.error} if sends.error else labels
 
 
 def add_feed(meter: Meter, feed: Feed) -> None:

@@ -15,7 +15,7 @@ from random import Random
 from global_sync.simulation.links import Law, Link, Way
 from global_sync.simulation.process import Process
 from global_sync.simulation.scheduler import Scheduler
-from global_sync.transport.base import IN_FLIGHT, Message, Reader, RecordsMissed, Start, TransportUnavailable
+from global_sync.transport.base import IN_FLIGHT, Message, Reader, RecordsMissed, Sends, Start, TransportUnavailable
 from regional_limiter.durations import Durations
 
 MESSAGES_A_READ = 500
@@ -101,7 +101,7 @@ class SimTransport:
         self.link = link
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._closed = False
-        self.took: Mapping[str, Durations] = {}
+        self.took: Mapping[Sends, Durations] = {}
 
     @property
     def _is_closed(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from regional_limiter.durations import Durations
 
@@ -68,10 +68,19 @@ class Reader(Protocol):
     async def close(self) -> None: ...
 
 
+class Sends(NamedTuple):
+    """What is counted as one.  ``system``: what carries them, in OpenTelemetry's words.  ``error``: the name of
+    what they failed with; "" where the broker has them."""
+
+    system: str
+    topic: str
+    error: str = ""
+
+
 class Transport(Protocol):
     @property
-    def took(self) -> Mapping[str, Durations]:
-        """By topic: how long sends took until the broker had them; those that failed are not in it."""
+    def took(self) -> Mapping[Sends, Durations]:
+        """How long sends took until the broker had them, or they were given up."""
         ...
 
     async def start(self) -> None: ...

@@ -36,6 +36,7 @@ from global_sync.transport.base import (
     Message,
     Reader,
     RecordsMissed,
+    Sends,
     Start,
     TransportUnavailable,
     furthest_behind,
@@ -261,7 +262,7 @@ class KafkaTransport:
         self._producers: dict[tuple[str, int], _Kept[AIOKafkaProducer]] = {}
         self._turns: dict[tuple[str, int], asyncio.Lock] = {}
         self._readers: set[_KafkaReader] = set()
-        self.took: dict[str, Durations] = {}
+        self.took: dict[Sends, Durations] = {}
 
     async def start(self) -> None:
         """Create missing topics if Kafka answers at once; otherwise that is done when it does.
@@ -296,13 +297,19 @@ class KafkaTransport:
         except (*_CLIENT_ERRORS, IllegalOperation) as error:
             if producer is not None:
                 kept.drop(producer)
+            self._sent(topic, began_s, type(error).__name__)
             raise TransportUnavailable(f"send to {topic}: {error!r}") from error
         except asyncio.CancelledError:
             if producer is not None:
                 kept.drop(producer)  # its batch may still be in flight: the next must not overtake it
             raise
-        self.took.setdefault(topic, Durations(SEND_BOUNDS_S)).record(monotonic() - began_s)
+        self._sent(topic, began_s)
         return offsets
+
+    def _sent(self, topic: str, began_s: float, error: str = "") -> None:
+        """Topics are ours, and errors the few classes of the client."""
+        sends = Sends("kafka", topic, error)
+        self.took.setdefault(sends, Durations(SEND_BOUNDS_S)).record(monotonic() - began_s)
 
     def _lane(self, topic: str) -> tuple[_Kept[AIOKafkaProducer], asyncio.Lock]:
         """A producer with one batch in flight, and its turn: a free one, where there may be several."""

@@ -23,6 +23,7 @@ from global_sync.transport.base import (
     Message,
     Reader,
     RecordsMissed,
+    Sends,
     Start,
     TransportUnavailable,
     furthest_behind,
@@ -137,7 +138,7 @@ class MemoryTransport:
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._readers: WeakSet[_MemoryReader] = WeakSet()
         self.closed = False
-        self.took: Mapping[str, Durations] = {}
+        self.took: Mapping[Sends, Durations] = {}
 
     async def start(self) -> None:
         return None

@@ -123,12 +123,12 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             ),
             Panel(
                 "Until Kafka has what is sent",
-                "99 of 100, by region and topic. An ocean's round trip is in it; a send that failed is not.",
+                "99 of 100, by region and topic, of sends that reached it. An ocean's round trip is in it.",
                 "s",
                 (
                     (
                         "histogram_quantile(0.99, sum by (region, messaging_destination_name, le) (rate("
-                        'messaging_client_operation_duration_seconds_bucket{region=~"$region"}[5m])))',
+                        'messaging_client_operation_duration_seconds_bucket{error_type="",region=~"$region"}[5m])))',
                         "{{region}} {{messaging_destination_name}}",
                     ),
                 ),

@@ -7,6 +7,7 @@ Instruments are noted where they are created, so that one which shows nothing ye
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from unittest import mock
 from opentelemetry.exporter.prometheus._mapping import map_unit
 from opentelemetry.sdk.metrics.export import Histogram, Sum
 
+from global_sync.transport.base import Sends
 from regional_limiter.durations import Durations
 from regional_limiter.limiter import LimiterStatus, ShardStatus
 from regional_limiter.shadow import ShadowCount
@@ -94,7 +96,7 @@ def _sync() -> Exposition:
         shares_by_rule=lambda: {("d", "r"): (5000, 1)},
         tables=lambda: {"keys": (1, 2)},
         leases_read={"grow": 1},
-        sends_took={"rl.reports": _durations()},
+        sends_took={Sends("kafka", "rl.reports", error): _durations() for error in ("", "KafkaTimeoutError")},
     )
     led = ("epoch", "unacked", "longest_unacked_ms", "takeovers", "append_failures", "reports_taken", "malformed")
     leader = SimpleNamespace(
@@ -112,7 +114,9 @@ def _feed() -> Any:
 
 def _control() -> Exposition:
     proposer = SimpleNamespace(pending=0, outcomes_read={True: 1}, audited={("put_rule", True): 1})
-    transport = SimpleNamespace(took={"rl.proposals": _durations()})
+    transport = SimpleNamespace(
+        took={Sends("kafka", "rl.proposals", error): _durations() for error in ("", "KafkaTimeoutError")}
+    )
     hub = SimpleNamespace(
         feed=_feed(), transport=transport, book=SimpleNamespace(newest=lambda: 1), proposer=proposer
     )
@@ -151,7 +155,7 @@ def _of(exposition: Exposition) -> Iterator[Told]:
     for scope in data.resource_metrics[0].scope_metrics:
         for metric in scope.metrics:
             kind = {Sum: "counter", Histogram: "histogram"}.get(type(metric.data), "gauge")
-            labels = tuple(dict(metric.data.data_points[0].attributes or {}))
+            labels = tuple({label: None for point in metric.data.data_points for label in point.attributes or {}})
             yield Told(metric.name, kind, metric.unit or "", labels, metric.description or "")
 
 
@@ -179,7 +183,17 @@ def every_instrument() -> frozenset[str]:
     with mock.patch.object(Exposition, "__init__", noting), mock.patch.object(Exposition, "histogram", histogram):
         for make in SERVICES.values():
             add_sending(make(), dict, dict)
-    return frozenset(notes) | {"process_cpu_time_seconds_total", "process_memory_usage_bytes"}
+    return frozenset(notes).union(one.prometheus for metrics in told().values() for one in metrics)
+
+
+def shown(service: str) -> set[str]:
+    """What the exporter itself calls what ``service`` shows."""
+    exposition = SERVICES[service]()
+    add_sending(exposition, lambda: {"sent": 1}, lambda: {"recorded": 1})
+    exposition.look()
+    text = exposition.text().decode()
+    exposition.close()
+    return set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
 
 
 HEAD = "| metric | kind | unit | labels | what it says |\n| --- | --- | --- | --- | --- |"
