@@ -1,7 +1,7 @@
 # One command per job.  Everything is installed into this folder, or with the distribution's packages as root.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled services up down status test test-unit test-infra sbom audit test-reshape test-anger test-upgrade test-move test-new-hub test-alerts test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench page-long pictures chaos clean
+.PHONY: help setup services up down status test test-unit test-infra sbom audit test-reshape test-anger test-upgrade test-move test-new-hub test-alerts test-http2 test-gateways test-apis check format sim sim-long sim-table mutants bench page-long pictures chaos clean
 
 RUN := .venv/bin/python
 ARGS ?=
@@ -23,9 +23,6 @@ setup: .venv/.installed  ## make .venv, with uv (installed if need be)
 
 .venv/.installed: pyproject.toml uv.lock infra/setup.sh
 	@./infra/setup.sh
-
-compiled: setup  ## the wheel with leader and agent compiled, in an environment of its own: .compiled/venv
-	@$(RUN) -m infra.compiled
 
 services: setup  ## find or install Redis and Kafka
 	@$(RUN) -m infra.install redis kafka
@@ -133,4 +130,4 @@ audit: setup  ## are vulnerabilities known of what is deployed with us? (asks th
 	@$(RUN) -m infra.audit $(ARGS)
 
 clean:  ## remove what was installed into this folder (ends no process: make down does)
-	rm -rf .venv .compiled .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -93,9 +93,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        from global_sync.compiled import IS_COMPILED
-
-        typer.echo(version("apportion") + (", leader and agent compiled" if IS_COMPILED else ""))
+        typer.echo(version("apportion"))
         raise typer.Exit
 
 

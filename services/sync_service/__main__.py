@@ -6,10 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import structlog
-
 from global_sync.agent import Agent
-from global_sync.compiled import IS_COMPILED
 from global_sync.leader import Leader
 from global_sync.tracing import UNTRACED
 from services.check_api.wiring import build_store
@@ -20,8 +17,6 @@ from services.settings import RegionSettings, load_region
 from services.start import begin, kafka_transport
 from services.sync_service.app import SyncApp
 from services.sync_service.traces import SyncTraces
-
-log = structlog.get_logger(__name__)
 
 
 def build(settings: RegionSettings) -> SyncApp:
@@ -36,7 +31,6 @@ def build(settings: RegionSettings) -> SyncApp:
 
     @asynccontextmanager
     async def whole_life() -> AsyncIterator[None]:
-        log.info("agent and candidate begin", region=settings.name, compiled=IS_COMPILED)
         await transport.start()
         await agent.start()
         await leader.start()

@@ -125,7 +125,7 @@ def test_what_the_image_installs_runs_without_the_source_tree(tmp_path: Path) ->
     """The Dockerfile's own steps: the lock without the tools of development, the project itself not editable."""
     source, place = tmp_path / "source", tmp_path / "opt"
     source.mkdir()
-    for name in ("pyproject.toml", "uv.lock", "hatch_build.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "uv.lock", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     for name in ("regional_limiter", "global_sync", "services", "infra", "clients/python"):
         # Links stay links, as they do for the builder: what is met by two paths is packed once.

@@ -12,7 +12,6 @@ import pytest
 from global_sync import codec
 from global_sync.agent import Agent, PointState, monotonic_us
 from global_sync.changes import PUT_SET, Proposal, decode_history, encode_proposal
-from global_sync.compiled import IS_COMPILED
 from global_sync.leader import Leader
 from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.messages import Mark, Snapshot
@@ -291,7 +290,6 @@ async def test_a_function_library_that_no_node_calls_any_more_is_dropped(tmp_pat
         await agent.stop()
 
 
-@pytest.mark.skipif(IS_COMPILED, reason="methods of the region's side are replaced")
 async def test_a_write_that_has_to_rest_is_handed_back_after_the_longest_life_of_a_token_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

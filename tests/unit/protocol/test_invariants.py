@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from global_sync.compiled import IS_COMPILED
 from global_sync.protocol.invariants import Evidence
 from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.messages import Report
@@ -47,7 +44,6 @@ def test_an_echo_of_a_time_that_has_not_come_is_no_consent() -> None:
     assert not side.free("eu", 1000)
 
 
-@pytest.mark.skipif(IS_COMPILED, reason="one rule of the leader is replaced")
 def test_a_welcome_that_would_not_fit_is_refused() -> None:
     class Careless(LeaderSide):
         def _low(self, region: str, now_us: int) -> dict[str, int]:
