@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 TESTS = Path(__file__).resolve().parent
-SYSTEMS = ("e2e", "gateways", "integration")
+SYSTEMS = ("anger", "e2e", "gateways", "integration")
 ALONE = ("chaos",)
 COMPUTING = ("architecture", "golden", "regressions", "simulation", "unit")
 """The rest start single services, and keep real time: they are the lane between these two."""
