@@ -101,10 +101,7 @@ class SubjectDelivery:
 
     async def _deliver_from(self, reader: Reader) -> None:
         end = await reader.end_offset()
-        if max([position or 0 for position in self._positions]) > end:
-            log.error(
-                "the store has read more of the topic of subjects than there is: is this another Kafka?", end=end
-            )
+        await self._begin_above(end)
         gathered: dict[int, list[_Read]] = {}
         count = 0
         looked_s = self._now_s()
@@ -125,6 +122,16 @@ class SubjectDelivery:
                 if await self._store.subject_positions() != self._positions:
                     raise _Lost
                 await self._settle(reader.next_offset)
+
+    async def _begin_above(self, end: int) -> None:
+        """A group whose place is above the topic's end has read another one, and is filled from the beginning of
+        this: writes would not move that place, so one that got lost would not be noticed."""
+        above = [group for group, position in enumerate(self._positions) if (position or 0) > end]
+        if above:
+            log.error("the store has read more of the topic of subjects than there is: is this another Kafka?",
+                      end=end, groups=len(above))  # fmt: skip
+            await self._at_once([self._move(group, [], _next_place(None, 0)) for group in above])
+            raise _Lost
 
     def _gather(self, message: Message, gathered: dict[int, list[_Read]]) -> None:
         try:

@@ -34,7 +34,8 @@ class TransportUnavailable(Exception):
 
 
 class RecordsMissed(Exception):
-    """The reader's position has been trimmed away: start again from ``earliest``, as a new process."""
+    """The reader's position has been trimmed away, or lies beyond the end: start again from ``earliest``, as a new
+    process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,8 @@ class Reader(Protocol):
     async def read(self, timeout_ms: int) -> list[Message]:
         """The next messages, at most a bounded batch; empty when none came within ``timeout_ms``.
 
-        Raises RecordsMissed when the position was trimmed away, TransportUnavailable when nothing has been
-        heard of the broker for longer than the transport's own watchdog allows.
+        Raises RecordsMissed when the position was trimmed away or is beyond the end, TransportUnavailable when
+        nothing has been heard of the broker for longer than the transport's own watchdog allows.
         """
         ...
 

@@ -230,8 +230,8 @@ class _MemoryReader:
             if self._link.cut:
                 wait_s = min(wait_s, 0.05)
             else:
-                if self.next_offset < topic.first_offset:
-                    raise RecordsMissed(f"{self.topic} no longer has offset {self.next_offset}")
+                if not topic.first_offset <= self.next_offset <= topic.next_offset:
+                    raise RecordsMissed(f"{self.topic} has no offset {self.next_offset}")
                 messages = topic.between(self.next_offset, loop.time() - self._link.delay_ms / 1000)
                 if messages:
                     self.next_offset = messages[-1].offset + 1

@@ -3,8 +3,9 @@
 A client is a key of its own, in one of ``GROUPS`` groups; a group shares a hash tag, so it moves, is lost, and is
 written as one.  Beside its clients a group keeps its place, which each write moves in the same call: how far the
 topic of subjects has been read into it (0 and more); or, while it is being filled, a negative number, which no
-other filling has.  Nodes take a group for filled only by the first.  Who takes a group for being where it is not,
-writes nothing: so what was lost between two writes is noticed by the second.
+other filling has.  Nodes take a group for filled only by the first.  One above the topic's end is of another topic,
+and the group is filled anew.  Who takes a group for being where it is not, writes nothing: so what was lost between
+two writes is noticed by the second.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ local place = redis.call('GET', KEYS[1]) or redis.call('GET', KEYS[2]) or ''
 if place ~= ARGV[1] then return 0 end
 if string.sub(ARGV[2], 1, 1) == '-' then
   redis.call('SET', KEYS[2], ARGV[2])
+  redis.call('DEL', KEYS[1])
 else
   redis.call('SET', KEYS[1], ARGV[2])
   redis.call('DEL', KEYS[2])

@@ -386,3 +386,8 @@ async def test_what_is_known_of_clients_is_written_with_how_far_their_group_has_
     assert await looked_up(store, same_group[0]) == SubjectFound(b"", True)
     assert await store.write_subjects(5, [SubjectWrite("d", same_group[0], 5, gold)], (60, 61))
     assert await looked_up(store, same_group[0]) == SubjectFound(gold, True)
+    assert await store.write_subjects(5, [], (61, -9))  # it is filled anew
+    assert await looked_up(store, same_group[0]) == SubjectFound(gold, False)
+    assert (await store.subject_positions())[5] == -9
+    assert await store.write_subjects(5, [], (-9, 7))
+    assert (await store.subject_positions())[5] == 7

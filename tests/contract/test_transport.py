@@ -18,6 +18,7 @@ from global_sync.transport.base import (
     PROPOSALS,
     REPORTS,
     RULES,
+    SUBJECTS,
     Message,
     Reader,
     RecordsMissed,
@@ -120,6 +121,15 @@ async def test_a_reader_whose_place_was_deleted_is_told_so(transport: Transport)
         await read_until(behind, 3)
     again = await transport.reader(LOG, "earliest")
     assert (await read_until(again, 1))[0].offset == offsets[2]
+
+
+async def test_a_reader_beyond_the_end_is_told_so(transport: Transport) -> None:
+    offsets = await transport.send(SUBJECTS, [b"a"], key=b"k")
+    at_end = await transport.reader(SUBJECTS, offsets[-1] + 1)
+    assert await at_end.read(300) == []
+    beyond = await transport.reader(SUBJECTS, offsets[-1] + 1000)
+    with pytest.raises(RecordsMissed):
+        await read_until(beyond, 1)
 
 
 async def test_two_senders_at_once_do_not_tear_each_others_batches(transport: Transport) -> None:

@@ -150,6 +150,22 @@ async def test_what_is_lost_between_the_filling_of_a_group_and_its_end_is_brough
         assert delivery.fillings == 2
 
 
+@pytest.mark.parametrize("few", [False, True])
+async def test_a_group_whose_place_is_above_the_topics_end_is_filled_anew(few: bool) -> None:
+    """As in a store that has read of another Kafka: what is written there and lost is brought again."""
+    hub, store = MemoryHub(), OfAReplica()
+    await say(hub, 1, {"acme": {"tier": "gold"}})
+    acmes = group_of("d", "acme")
+    for group in range(GROUPS):
+        assert await store.write_subjects(group, [], (None, 1 if few and group != acmes else 10_000))
+    store.misses_a_write = True
+    async with delivering(hub, store) as delivery:
+        await until_filled(hub, store)
+        assert not store.misses_a_write
+        assert held(store, ["acme"]) == {"acme": {"tier": "gold"}}
+        assert delivery.fillings == 2
+
+
 async def test_an_older_word_does_not_come_after_a_newer_one() -> None:
     store = SubjectsInMemory()
     group = group_of("d", "acme")
