@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
+from regional_limiter.durations import Seen
 from services.control_api.knowledge import Hub
 from services.feed_metrics import SENDING, SENDING_WORDS, add_feed, sends_seen
-from services.telemetry import Exposition, bounded_series, observed
+from services.telemetry import Exposition, Labels, bounded_series, observed
 from services.timed_http import HttpDurations, seen_of
 
 
 def hub_metrics(hub: Hub, durations: HttpDurations) -> Exposition:
-    exposition = Exposition("control-api")
+    sent: Sequence[tuple[Labels, Seen]] = ()
+
+    def look() -> None:
+        nonlocal sent
+        sent = sends_seen(hub.transport.took)
+
+    exposition = Exposition("control-api", look=look)
     meter = exposition.meter
     exposition.histogram("http.server.request.duration", "Duration of requests", lambda: seen_of(dict(durations)))
-    exposition.histogram(SENDING, SENDING_WORDS, lambda: sends_seen(dict(hub.transport.took)))
+    exposition.histogram(SENDING, SENDING_WORDS, lambda: sent)
     add_feed(meter, hub.feed)
     gauge, counter = meter.create_observable_gauge, meter.create_observable_counter
     gauge("ratelimit.rules.version", [observed(hub.book.newest)], "", "Newest accepted rules that were read")
