@@ -48,6 +48,7 @@ _TAGS: dict[str, type[Any]] = {
     "snapshot of windows": Snapshot,
     "config with floors": Config,
     "snapshot with floors": Snapshot,
+    "snapshot after a lost log": Snapshot,
 }
 _TAG_OF = {kind: tag for tag, kind in reversed(_TAGS.items())}
 _U64 = 2**64
@@ -96,7 +97,10 @@ def encode_records(records: Sequence[Record], trace: str = "") -> bytes:
 
 def _tag_of(record: Record) -> str:
     """A process that knows nothing of windows must not take a snapshot for whole that has some; nor one that takes
-    all floors for the usual ones lead where a set names larger ones, or claim that it keeps to them."""
+    all floors for the usual ones lead where a set names larger ones, or claim that it keeps to them; nor one lead
+    after a lost log that would grant windows anew.  Who knows a later of these tags knows the earlier."""
+    if isinstance(record, Snapshot) and record.windows_from_ms:
+        return "snapshot after a lost log"
     if isinstance(record, Snapshot) and record.windows:
         return "snapshot of windows"
     if _has_floors(record):
@@ -245,7 +249,7 @@ def _check_snapshot(record: Snapshot) -> None:
             for seq, value, session in entries:
                 _check_counters("snapshot", *seq, session)
                 _check_share("snapshot", value)
-    _check_counters("snapshot", record.windows_ended_ms)
+    _check_counters("snapshot", record.windows_ended_ms, record.windows_from_ms)
     for windows in record.windows.values():
         for window, end_ms, totals in windows:
             _check_counters("snapshot", window, end_ms)

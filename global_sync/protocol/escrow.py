@@ -8,7 +8,7 @@ repeated, late or told by the wrong process is true or void, and there is no clo
 W1  the leader grants no more of a window than its pool; every valid record counts, also after a takeover and a
     snapshot
 W2  of a window of which nothing is known any more nothing is granted: ``ended_ms`` only goes forward, and is in the
-    snapshot
+    snapshot; so is ``from_ms``: of windows that began earlier a log that was lost may have told
 W3  a region takes the largest total of the valid records of its own
 W4  a point is told of grants only in the instance in which the session was confirmed: then all that had been in
     force in an earlier one has been read, and goes along as ``before``
@@ -22,7 +22,13 @@ from typing import NamedTuple
 
 from global_sync.protocol.messages import Report, WindowAsk, WindowGrant, WindowTotals
 from global_sync.protocol.snapshot_parts import in_parts
-from regional_limiter.model.escrow import WINDOW_KEYS_MOST, WINDOWS_A_KEY, GrantedWindow, WindowNews
+from regional_limiter.model.escrow import (
+    WINDOW_KEYS_MOST,
+    WINDOWS_A_KEY,
+    GrantedWindow,
+    WindowNews,
+    window_start_ms,
+)
 from regional_limiter.model.share import WINDOW_POOL
 
 WINDOWS_MOST = 20_000
@@ -45,9 +51,10 @@ class _Window:
 
 @dataclass(slots=True)
 class WindowLedger:
-    """What has been granted: key -> window -> region -> total.  ``ended_ms``: W2."""
+    """What has been granted: key -> window -> region -> total.  ``ended_ms``, ``from_ms``: W2."""
 
     ended_ms: int = 0
+    from_ms: int = 0
     _keys: dict[str, dict[int, _Window]] = field(default_factory=dict)
     _count: int = 0
 
@@ -82,6 +89,10 @@ class WindowLedger:
     def may_open(self, key: str, window: int) -> bool:
         return window in self._keys.get(key, {}) or self._count < WINDOWS_MOST
 
+    def is_known(self, window: int, end_ms: int) -> bool:
+        """Whether all that was ever granted of the window is here."""
+        return end_ms > self.ended_ms and window_start_ms(window, end_ms) >= self.from_ms
+
     def forget_ended(self, wall_ms: int) -> None:
         """Windows that ended a while ago; from now on nothing may be granted of them."""
         ended_ms = wall_ms - KEPT_AFTER_END_MS
@@ -96,7 +107,7 @@ class WindowLedger:
                 del self._keys[key]
 
     def copy(self) -> WindowLedger:
-        return WindowLedger.of(dict(self._rows()), self.ended_ms)
+        return WindowLedger.of(dict(self._rows()), self.ended_ms, self.from_ms)
 
     def _rows(self) -> Iterator[tuple[str, tuple[WindowTotals, ...]]]:
         for key, windows in self._keys.items():
@@ -107,8 +118,8 @@ class WindowLedger:
         return in_parts(self._rows(), _windows_bytes)
 
     @classmethod
-    def of(cls, windows: Mapping[str, Iterable[WindowTotals]], ended_ms: int) -> WindowLedger:
-        ledger = cls(ended_ms)
+    def of(cls, windows: Mapping[str, Iterable[WindowTotals]], ended_ms: int, from_ms: int) -> WindowLedger:
+        ledger = cls(ended_ms, from_ms)
         for key, rows in windows.items():
             for window, end_ms, totals in rows:
                 ledger._book(key, window, end_ms, totals)
@@ -191,7 +202,7 @@ class EscrowLeader:
         by_region, grants, given = self._asked[key], [], 0
         for region in sorted(by_region, key=lambda name: (self._total(key, name), name)):
             ask, total = by_region[region].ask, self._total(key, region)
-            if ask.held >= ask.wanted or ask.end_ms <= max(wall_ms, self._ledger.ended_ms):
+            if ask.held >= ask.wanted or ask.end_ms <= wall_ms or not self._is_known(ask):
                 self._drop(key, region)
                 continue
             if region in deaf:
@@ -219,6 +230,9 @@ class EscrowLeader:
 
     def _total(self, key: str, region: str) -> int:
         return self._ledger.total(key, self._asked[key][region].ask.window, region)
+
+    def _is_known(self, ask: WindowAsk) -> bool:
+        return self._ledger.is_known(ask.window, ask.end_ms)
 
     def _left(self, key: str, window: int) -> int:
         return self._ledger.left(key, window)

@@ -123,7 +123,7 @@ class Ledger:
             for domain in self.bases.keys() | record.bases.keys():
                 if record.bases.get(domain, {}) != self.bases.get(domain, {}):
                     is_new = domain not in self.bases and domain not in self.booked
-                    self.since[domain] = 0 if is_new else CHANGED
+                    self.since[domain] = self.windows.from_ms if is_new else CHANGED
             self.version, self.bases = record.version, record.bases
             self.changes += 1
 
@@ -253,8 +253,9 @@ class Ledger:
             gone=tuple(sorted(self.gone)),
             windows_ended_ms=self.windows.ended_ms,
             since=dict(self.since),
+            windows_from_ms=self.windows.from_ms,
         )
-        empty = replace(head, sessions=(), current={}, agents={}, bases={}, booked={}, since={})
+        empty = replace(head, sessions=(), current={}, agents={}, bases={}, booked={}, since={}, windows_from_ms=0)
         rest = [replace(empty, part=part, ledger=ledgers[part]) for part in range(1, len(ledgers))]
         of_windows = [
             replace(empty, part=len(ledgers) + number, ledger={}, windows=part)
@@ -292,9 +293,15 @@ class Ledger:
                 for key, by_region in snapshot.ledger.items()
             },
             gone=set(snapshot.gone),
-            windows=WindowLedger.of(snapshot.windows, snapshot.windows_ended_ms),
+            windows=WindowLedger.of(snapshot.windows, snapshot.windows_ended_ms, snapshot.windows_from_ms),
             since=dict(snapshot.since),
         )
+
+
+def after_a_lost_log(wall_ms: int) -> Snapshot:
+    """What a log begins with that follows one that is lost: nothing is known of windows that have begun."""
+    (head,) = Ledger(windows=WindowLedger(from_ms=wall_ms + 1)).to_snapshot(0, 1, 0, 1)
+    return head
 
 
 def _covers(newer: Entry, older: Entry) -> bool:

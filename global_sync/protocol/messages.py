@@ -94,7 +94,8 @@ class Config:
 class Done:
     """Bases of ``version`` may be raised from here.
 
-    ``since``: since when nobody has more of a domain than these bases say; ms by the leader's wall clock, 0: ever.
+    ``since``: since when nobody has more of a domain than these bases say; ms by the leader's wall clock, 0: ever
+    (of a log that follows a lost one: by the clock of whoever began it).
     """
 
     epoch: int
@@ -144,8 +145,9 @@ class Snapshot:
     within an epoch: a snapshot that is not newer than one already read is a repeat and void.
 
     ``windows``: key -> what was granted of its windows, in parts of their own; of windows that ended at or
-    before ``windows_ended_ms`` nothing is known any more, and nothing may be granted.  ``since``: of the newest
-    DONE; below 0 of a domain that a later CONFIG has changed.
+    before ``windows_ended_ms`` nothing is known any more, and nothing may be granted; nor of windows that began
+    before ``windows_from_ms``, since a log that is lost may have told of those.  ``since``: of the newest DONE;
+    below 0 of a domain that a later CONFIG has changed.
     """
 
     epoch: int
@@ -165,6 +167,7 @@ class Snapshot:
     windows: Mapping[str, tuple[WindowTotals, ...]] = field(default_factory=dict)
     windows_ended_ms: int = 0
     since: Mapping[str, int] = field(default_factory=dict)
+    windows_from_ms: int = 0
 
 
 Record = Mark | Beat | Welcome | LeaseRecord | Config | Done | Gone | WindowGrant | Snapshot

@@ -84,7 +84,7 @@ class RegionLog(RegionState):
         domains = self._next_bases.keys() | booked.keys() | self._bases.keys()
         self._bases = {d: self._base_from_snapshot(d, booked) for d in domains}
         self._config_version = snapshot.version
-        self._done = snapshot.done_version == snapshot.version
+        self._done = 0 < snapshot.version == snapshot.done_version
         self._bases_since = _with_clocks_apart(snapshot.since)
         self._stamp += 1
 

@@ -11,8 +11,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
-from global_sync.transport.base import TransportUnavailable
-from global_sync.transport.kafka import KafkaOptions, create_missing
+from global_sync.transport.base import LOG, TransportUnavailable
+from global_sync.transport.kafka import KafkaOptions, KafkaTransport, create_missing
 from global_sync.transport.topics import LOOKED_AT, TOPICS, Topic
 
 Made = TypeVar("Made")
@@ -31,6 +31,23 @@ class HubView:
 async def make_topics(options: KafkaOptions) -> list[str]:
     """Make the topics that are not there; their names.  Raises TransportUnavailable, also when brokers refuse."""
     return await _administer(options, lambda admin: create_missing(admin, options))
+
+
+async def begin_log(options: KafkaOptions, value: bytes) -> bytes:
+    """Append ``value`` to the log if it has no record; what the log begins with.  Raises TransportUnavailable."""
+    transport = KafkaTransport(options)
+    try:
+        reader = await transport.reader(LOG, "earliest")
+        if await reader.end_offset() == 0:
+            await transport.send(LOG, [value])
+        async with asyncio.timeout(PATIENCE_S):
+            while not (messages := await reader.read(1000)):
+                pass
+        return messages[0].value
+    except TimeoutError:
+        raise TransportUnavailable(f"{options.bootstrap}: the log's first record cannot be read") from None
+    finally:
+        await transport.close()
 
 
 async def look(options: KafkaOptions) -> HubView:

@@ -19,6 +19,13 @@ WINDOWS_A_KEY = 4
 USES_MOST = 2000
 
 
+def window_start_ms(window: int, end_ms: int) -> int:
+    """When the window begins that has this number and end.  A span's windows are numbered since 1970, those of a
+    calendar by when they begin."""
+    length_ms = end_ms // (window + 1)
+    return window * length_ms if length_ms > 1 else window
+
+
 @dataclass(frozen=True, slots=True)
 class GrantedWindow:
     """``total`` share units were granted of a window that ends at ``end_ms`` of the store's clock."""

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ from tests.e2e.system import REGIONS, ROOT, LocalSystem, local_system, wait_for
 from tests.e2e.upgrading import BURST, RATE, Callers, understood
 
 SECTION = "Beginning anew after the hub was lost"
+QUOTA = 600
+"""Of a window of thirty days: it runs before, while and after the hub is lost."""
 CHANGES = 5
 """Of the rules, before the loss: so the versions that regions keep are above those of the new log."""
 
@@ -75,6 +78,24 @@ def change_a_rule(system: LocalSystem, capacity: int) -> int:
     return int(answer.json()["version"])
 
 
+def add_quota(system: LocalSystem) -> None:
+    numbers = {"limit": QUOTA, "window": "30d", "scope": "global", "distribution": "adaptive"}
+    rule = {"match": {"resource": "GET /quota"}, "key": ["client_key"], "algorithm": "fixed_window", **numbers}
+    answer = system.http.put(f"{system.addresses['control_api']}/rules/quota", json=rule)
+    assert answer.is_success, answer.text
+
+
+async def quota_used(system: LocalSystem, regions: Sequence[str]) -> int:
+    """How many checks of a long adaptive window are allowed, where all regions named ask for more than there is."""
+    told = await asyncio.gather(
+        *(
+            drive(system.nodes(region), QUOTA / 6, 12, client_key="anew", resource="GET /quota")
+            for region in regions
+        )
+    )
+    return sum(one.allowed - one.degraded for one in told)
+
+
 @pytest.mark.timeout(1200)
 async def test_regions_begin_anew_with_an_empty_log_one_by_one_and_the_bound_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -92,10 +113,14 @@ async def test_regions_begin_anew_with_an_empty_log_one_by_one_and_the_bound_hol
                 HUB_TOML=str(system.directory / "hub.toml"),
                 APPORTION_CONTROL_URL=system.addresses["control_api"],
             )
+            add_quota(system)
             last = [change_a_rule(system, 1000 + number) for number in range(CHANGES)][-1]
             await asyncio.to_thread(
                 wait_for, lambda: rules_versions(system) == {last}, 60, "the changes everywhere"
             )
+            before = await quota_used(system, REGIONS[:1])
+            # The static half counts as used: everything here is younger than the window.
+            assert 0.4 * QUOTA < before <= QUOTA / 2, f"{before} used of what is granted"
             callers = Callers(system)
             async with callers.calling():
                 await asyncio.to_thread(lose, processes[0], hubs[0].directory)
@@ -105,7 +130,7 @@ async def test_regions_begin_anew_with_an_empty_log_one_by_one_and_the_bound_hol
 
                 await asyncio.to_thread(start_kafka, hubs[1], choice, processes[1])
                 point_to(system, old, new)
-                await operator.run("apportion hub init --config $HUB_TOML")
+                await operator.run("apportion hub init --config $HUB_TOML --anew")
                 await asyncio.to_thread(begin_hub_anew, system)
                 for region in REGIONS:
                     await begin_anew(system, operator, region)
@@ -113,6 +138,9 @@ async def test_regions_begin_anew_with_an_empty_log_one_by_one_and_the_bound_hol
                         await apply(operator)
                 await asyncio.to_thread(system.settle)
                 await asyncio.sleep(3)
+            after = await quota_used(system, REGIONS)
+            print(f"of {QUOTA} in a window that ran all the time, {before} were used before and {after} after")
+            assert before + after <= QUOTA / 2, "granted a second time"
             excess = worst_excess(callers.admitted, BURST + callers.by_nodes, RATE, slack=0.01)
             print(f"{callers.checks} checks, {len(callers.failed)} not answered, {callers.degraded} degraded")
             assert excess <= 0, f"{excess:.1f} checks above the bound"
@@ -121,6 +149,7 @@ async def test_regions_begin_anew_with_an_empty_log_one_by_one_and_the_bound_hol
             assert version < last, "the new log numbers as the old one did: this test shows nothing"
             await asyncio.to_thread(wait_for, lambda: rules_versions(system) == {version}, 60, "the new rules")
             await asyncio.to_thread(understood, system)
+            await windows_move(system)
             await shares_move(system)
     finally:
         for directory in processes:
@@ -163,6 +192,13 @@ async def apply(operator: Operator) -> None:
             await asyncio.sleep(1)
         else:
             return
+
+
+async def windows_move(system: LocalSystem) -> None:
+    """Of windows that began after the log something is lent: two whole ones lie in the time, at least."""
+    one = await drive(system.nodes("us-east"), 45, 30, client_key="anew", resource="GET /windowed")
+    print(f"us-east, asking for all of windows of 300 in 10 s: {one.allowed} in 30 s")
+    assert one.allowed > 2 * 0.5 * 300, "windows are not lent"
 
 
 async def shares_move(system: LocalSystem) -> None:

@@ -111,6 +111,8 @@ KILLED_BY = {
     "base_raised_at_once": 164,
     "vouch_any_version": 165,
     "grants_said_once": 166,
+    "grants_older_than_the_log": 168,
+    "snap_without_beginning": 168,
     "since_ever": 167,
     "since_never": 167,
     "floor_uncounted": 170,

@@ -14,7 +14,17 @@ from global_sync.protocol.counts import Bases, Counts, Resting
 from global_sync.protocol.escrow import EscrowLeader, EscrowRegion, Grant, WindowLedger
 from global_sync.protocol.leader import LeaderSide
 from global_sync.protocol.ledger import Ledger
-from global_sync.protocol.messages import Kind, LeaseRecord, Mark, Record, Report, Snapshot, Welcome, WindowGrant
+from global_sync.protocol.messages import (
+    Kind,
+    LeaseRecord,
+    Mark,
+    Record,
+    Report,
+    Snapshot,
+    Welcome,
+    WindowAsk,
+    WindowGrant,
+)
 from global_sync.protocol.points import Point, Rest
 from global_sync.protocol.region import RegionSide
 from global_sync.protocol.region_state import KeyHistory, KeyState
@@ -907,7 +917,7 @@ class grants_forgotten(LeaderSide):
     """A new leader begins with full pools."""
 
     def _lead(self, ledger: Ledger, now_us: int) -> None:
-        ledger.windows = WindowLedger(ledger.windows.ended_ms)
+        ledger.windows = WindowLedger(ledger.windows.ended_ms, ledger.windows.from_ms)
         super()._lead(ledger, now_us)
 
 
@@ -998,6 +1008,20 @@ class base_raised_at_once(Enforcement):
 class vouch_any_version(PointWindows):
     def is_vouched(self, domain: str, base_version: int, start_us: int) -> bool:
         return super().is_vouched(domain, self._base_version, start_us)
+
+
+@escrow_leader
+class grants_older_than_the_log(EscrowLeader):
+    """What an empty log does not know of was never granted."""
+
+    def _is_known(self, ask: WindowAsk) -> bool:
+        return ask.end_ms > self._ledger.ended_ms
+
+
+@leader
+class snap_without_beginning(LeaderSide):
+    def _on_snapshot(self, part: Snapshot, offset: int) -> None:
+        super()._on_snapshot(replace(part, windows_from_ms=part.windows_from_ms if part.epoch == 0 else 0), offset)
 
 
 @escrow_leader

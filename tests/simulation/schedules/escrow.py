@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from global_sync.protocol.escrow import KEPT_AFTER_END_MS
+from global_sync.protocol.ledger import after_a_lost_log
 from global_sync.protocol.messages import Done, Record, WindowAsk, WindowGrant
 from global_sync.protocol.region_log import CLOCKS_APART_MS
 from regional_limiter.model.escrow import WindowNews
@@ -75,6 +76,18 @@ class EscrowHand(Hand):
         shard.copy.lose()
         if not counts:
             self.till.lose_counts(shard)
+
+    def begin_anew(self) -> None:
+        """The log is lost, and every region begins with an empty Redis and one that says so."""
+        self.log[:] = [after_a_lost_log(self.now // 1000)]
+        for i in range(self.count):
+            for shard in self.plants[i].shards:
+                shard.copy.lose()
+                self.till.lose_counts(shard)
+            self.new_agent(i)
+        self.leader = self.lead(self.candidate())
+        self.configure(1, EVEN)
+        self.run(240)
 
     def judge(self, place: str) -> list[str]:
         excess = self.till.excess()
@@ -376,3 +389,33 @@ def a_log_older_than_windows_is_vouched_for_from_now_on(cast: Cast) -> list[str]
     h.next_window()
     h.spend(0, 1, 2)
     return h.judge("next window")
+
+
+@schedule(168)
+def of_windows_older_than_a_log_after_a_lost_one_nothing_is_granted(cast: Cast) -> list[str]:
+    h = EscrowHand(cast)
+    h.serve(0)
+    h.spend(0)
+    h.begin_anew()
+    for i in range(3):
+        h.serve(i)
+    h.spend(0, 1, 2)
+    h.judge("the window in which the log was lost")
+    first = len(h.log)
+    h.put(h.leader.snapshot(h.now))
+    h.follow(h.leader)
+    h.leader = h.lead(h.candidate(first))
+    h.run(40)
+    for i in range(3):
+        h.serve(i)
+    h.spend(0, 1, 2)
+    h.judge("after a snapshot of the new log")
+    since = [agent.bases_since.get("shop", 0) for agent in h.agents]
+    h.require(min(since) > CLOCKS_APART_MS, f"the new log vouches for bases since {since}")
+    h.next_window()
+    for _ in range(12):
+        for i in range(3):
+            h.serve(i, rounds=1)
+    spent = h.spend(0, 1, 2)
+    h.require(sum(spent) >= LIMIT - 6 - 3 * window_static(EVEN[0]) // STEP, f"{spent} in the next window")
+    return h.judge("the next window")

@@ -80,6 +80,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         windows=draw(st.dictionaries(names, windows, max_size=2)),
         windows_ended_ms=draw(counters),
         since=draw(st.dictionaries(names, st.integers(-1, 2**62), max_size=2)),
+        windows_from_ms=draw(counters),
     )
 
 

@@ -31,8 +31,8 @@ def report(region: str, basis: int, one: WindowAsk) -> Report:
 
 
 class Bench:
-    def __init__(self) -> None:
-        self.ledger = WindowLedger()
+    def __init__(self, ledger: WindowLedger | None = None) -> None:
+        self.ledger = WindowLedger() if ledger is None else ledger
         self.leader = EscrowLeader(self.ledger)
         self.basis = 0
 
@@ -144,6 +144,24 @@ def test_a_window_that_is_over_is_granted_nothing_also_by_a_clock_that_went_back
     assert bench.grants(wall_ms=50) == {"eu": 500}
 
 
+@pytest.mark.parametrize(
+    ("length_ms", "start_ms"), [(1, 7), (1000, 0), (1000, 1_796_000_000_000), (86_400_000, 1_796_083_200_000)]
+)
+def test_when_a_window_began_is_told_by_its_number_and_end(length_ms: int, start_ms: int) -> None:
+    assert escrow.window_start_ms(start_ms // length_ms, start_ms + length_ms) == start_ms
+    assert escrow.window_start_ms(start_ms, start_ms + length_ms) == start_ms, "of a calendar"
+
+
+def test_of_a_window_that_began_before_a_log_after_a_lost_one_nothing_is_granted() -> None:
+    """Its number is the end's of windows of 100 ms; the log began in the fifth."""
+    bench = Bench(WindowLedger(from_ms=450))
+    bench.ask("eu", ask(500, window=4, end_ms=500))
+    assert bench.grants() == {}
+    bench.ask("eu", ask(500, window=5, end_ms=600))
+    assert bench.grants() == {"eu": 500}
+    assert WindowLedger.of({}, 7, 450).copy() == WindowLedger(7, 450)
+
+
 def test_what_is_over_is_forgotten_and_late_records_of_it_are_void() -> None:
     ledger = WindowLedger()
     ledger.book(WindowGrant(1, 1, KEY, "eu", 5, 100, 700))
@@ -193,7 +211,7 @@ def test_whatever_is_asked_for_no_pool_is_overdrawn_and_a_snapshot_keeps_it(
     for window in (5, 6):
         assert bench.ledger.left(KEY, window) >= 0
     parts = list(bench.ledger.to_parts())
-    again = WindowLedger.of({key: of for part in parts for key, of in part.items()}, bench.ledger.ended_ms)
+    again = WindowLedger.of({key: of for part in parts for key, of in part.items()}, bench.ledger.ended_ms, 0)
     assert list(again.to_parts()) == parts
     assert again.left(KEY, 5) == bench.ledger.left(KEY, 5)
 
