@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -34,7 +35,21 @@ async def make_topics(options: KafkaOptions) -> list[str]:
 
 
 async def begin_log(options: KafkaOptions, value: bytes) -> bytes:
-    """Append ``value`` to the log if it has no record; what the log begins with.  Raises TransportUnavailable."""
+    """Append ``value`` to the log if it has no record; what the log begins with.  Raises TransportUnavailable.
+
+    A topic that was made just now is not led at once, so it is tried for ``PATIENCE_S``.
+    """
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return await _begin_log(options, value)
+        except TransportUnavailable:
+            if time.monotonic() > until_s:
+                raise
+            await asyncio.sleep(0.2)
+
+
+async def _begin_log(options: KafkaOptions, value: bytes) -> bytes:
     transport = KafkaTransport(options)
     try:
         reader = await transport.reader(LOG, "earliest")

@@ -82,7 +82,7 @@ def test_topics_are_made_once_and_an_unsafe_change_is_found(hub: Path) -> None:
 
 
 def test_a_log_that_follows_a_lost_one_says_so_first_and_one_that_was_begun_cannot(
-    hub: Path, tmp_path: Path
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with broker(tmp_path) as address:
         other = one_more_hub(hub, address)
@@ -101,10 +101,11 @@ def test_a_log_that_follows_a_lost_one_says_so_first_and_one_that_was_begun_cann
         side.on_record(0, mark, 1)
         assert (side.has_snapshot, side.active, mark.epoch) == (True, True, 1)
 
-    with broker(tmp_path / "begun") as address:
-        begun = one_more_hub(hub, address)
-        asyncio.run(begin_log(KafkaOptions(address), encode_records([mark])))
-        done = CliRunner().invoke(app, ["init", "--config", str(begun), "--anew"])
+        async def begun(options: KafkaOptions, value: bytes) -> bytes:
+            return encode_records([mark])
+
+        monkeypatch.setattr("global_sync.transport.kafka_hub.begin_log", begun)
+        done = CliRunner().invoke(app, ["init", "--config", str(other), "--anew"])
         assert done.exit_code == 2
         assert "rl.log was begun without it" in done.stderr
 
