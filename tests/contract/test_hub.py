@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,16 +12,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from typer.testing import CliRunner
 
-from global_sync.codec import decode_records, encode_records
-from global_sync.protocol.leader import LeaderSide
-from global_sync.protocol.messages import Snapshot
 from global_sync.transport.base import LOG
-from global_sync.transport.kafka import KafkaOptions, KafkaTransport
-from global_sync.transport.kafka_hub import begin_log
 from global_sync.transport.topics import TOPICS
-from regional_limiter.model.share import ProtocolTimes
 from services.cli.hub import app
-from services.clock import wall_ms
 from tests.contract.kafka_broker import broker
 
 pytestmark = pytest.mark.timeout(120)
@@ -45,12 +37,6 @@ port = 2
 [regions.us-east]
 """)
         yield file
-
-
-def one_more_hub(hub: Path, address: str) -> Path:
-    file = hub.with_name(f"hub-{address.rpartition(':')[2]}.toml")
-    file.write_text(re.sub(r'bootstrap = ".*"', f'bootstrap = "{address}"', hub.read_text()))
-    return file
 
 
 def run(command: str, hub: Path, *more: str) -> tuple[int, dict[str, object]]:
@@ -79,43 +65,6 @@ def test_topics_are_made_once_and_an_unsafe_change_is_found(hub: Path) -> None:
         "topic": LOG,
         "problem": "retention.ms=3600000, so records are dropped: set it to -1",
     }
-
-
-def test_a_log_that_follows_a_lost_one_says_so_first_and_one_that_was_begun_cannot(
-    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with broker(tmp_path) as address:
-        other = one_more_hub(hub, address)
-        before_ms = wall_ms()
-        assert run("init", other, "--anew")[0] == 0
-        assert run("init", other, "--anew")[0] == 0, "a second time changes nothing"
-        options = KafkaOptions(address)
-        (first,) = decode_records(asyncio.run(begin_log(options, b"not taken")))
-        assert isinstance(first, Snapshot)
-        assert before_ms < first.windows_from_ms <= wall_ms() + 1
-        assert asyncio.run(length_of_log(options)) == 1
-
-        side = LeaderSide("c", (), ProtocolTimes())
-        side.on_record(0, first, 0)
-        mark = side.take_over(0, "nonce")
-        side.on_record(0, mark, 1)
-        assert (side.has_snapshot, side.active, mark.epoch) == (True, True, 1)
-
-        async def begun(options: KafkaOptions, value: bytes) -> bytes:
-            return encode_records([mark])
-
-        monkeypatch.setattr("global_sync.transport.kafka_hub.begin_log", begun)
-        done = CliRunner().invoke(app, ["init", "--config", str(other), "--anew"])
-        assert done.exit_code == 2
-        assert "rl.log was begun without it" in done.stderr
-
-
-async def length_of_log(options: KafkaOptions) -> int:
-    transport = KafkaTransport(options)
-    try:
-        return await (await transport.reader(LOG, "latest")).end_offset()
-    finally:
-        await transport.close()
 
 
 async def _set(bootstrap: str, setting: str, value: str) -> None:
