@@ -9,7 +9,9 @@ Otherwise one node is silent, traces 1 % of its checks, traces, and is silent ag
 each: so short that whatever else the machine does falls on both.  All the while it sends to a collector, every
 ten seconds as by itself.  The numbers are CPU time as the kernel counts it: of the thread that answers checks, by
 turns; and of the threads that write and send, over the whole run, by each check of the told turns.  The last line
-says whether both together are within the bound.
+says within what the two together are, 19 of 20 times, and whether that says anything of the bound.
+
+What is counted of every check (``counts.py``) is in both sides: it cannot be turned off, and is not in the figure.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ import os
 import tempfile
 import time
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from pathlib import Path
 from statistics import mean, median
 
@@ -86,9 +89,23 @@ async def measure(node: Subject, collector: Collector, rounds: int, seconds: flo
     print(f"beside it, to write and send: {beside_us:.2f} us a check; {collector.asked} sendings, ", end="")
     print(f"{len(collector.spans)} spans, {len(collector.metrics)} metrics arrived")
     await take_turns(Load("with a traceparent each", node, untraced_callers()), rounds, seconds)
-    extra = median(turns.ratios()) - 1 + beside_us / median(map(mean, turns.silent))
-    verdict = "within" if extra < BOUND else "beyond"
-    print(f"telemetry adds {extra:.1%} to /v1/check: {verdict} the bound of {BOUND:.0%}")
+    beside = beside_us / median(map(mean, turns.silent))
+    low, middle, high = (ratio - 1 + beside for ratio in where_the_median_is(turns.ratios()))
+    print(f"tracing and sending add {middle:.1%} to /v1/check, {low:.1%} to {high:.1%}: {verdict(low, high)}")
+
+
+def where_the_median_is(values: Sequence[float]) -> tuple[float, float, float]:
+    """A low value, the median and a high value: 19 of 20 times the median of all that could be measured is between
+    the two, whatever their distribution (by the binomial distribution of how many are below it)."""
+    ordered, count = sorted(values), len(values)
+    below = max(0, int((count - 1.96 * sqrt(count)) / 2))
+    return ordered[below], median(ordered), ordered[count - 1 - below]
+
+
+def verdict(low: float, high: float) -> str:
+    if high <= BOUND:
+        return f"no more than the bound of {BOUND:.0%}"
+    return f"beyond the bound of {BOUND:.0%}" if low > BOUND else f"not to be told from the bound of {BOUND:.0%}"
 
 
 async def take_turns(load: Load, rounds: int, seconds: float) -> tuple[Turns, float]:
@@ -127,16 +144,25 @@ async def parts(rounds: int) -> None:
     spans = every.take()[-1000:]
     written = best_us(lambda: traces_request(spans, {"service.name": "x"}), 5) / len(spans) * 2
     sending = sending_us()
-    extra = silent - plain + TRACED * (traced - silent + written) + sending / (INTERVAL_S * RATE)
+    asked, extra = more_a_check(plain, silent, traced, written, sending)
     for what, us in (
         ("a check, without sockets, nothing is told", plain),
-        ("more where one may be traced and is not", silent - plain),
+        ("more where one may be traced and is not", asked),
         ("more where it is: two spans", traced - silent),
         ("to write its spans, in the thread", written),
         (f"to make, write and pack {SERIES} series, in the thread", sending),
         (f"more a check: 1 % traced, {RATE:,} checks/s, every {INTERVAL_S} s", extra),
     ):
         print(f"{what:<62}{us:>10.2f} us{us / plain:>9.3f}")
+
+
+def more_a_check(
+    plain_us: float, silent_us: float, traced_us: float, written_us: float, sending_us: float
+) -> tuple[float, float]:
+    """To ask whether a check is traced, and all in all.  What comes out below nothing is noise, and not saved."""
+    asked_us = max(0.0, silent_us - plain_us)
+    more_us = max(0.0, traced_us - silent_us) + written_us
+    return asked_us, asked_us + TRACED * more_us + sending_us / (INTERVAL_S * RATE)
 
 
 def sending_us() -> float:
