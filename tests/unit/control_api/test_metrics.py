@@ -6,18 +6,21 @@ import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+from global_sync.transport.base import PROPOSALS, Sends
 from regional_limiter.durations import Durations
 from services.control_api.metrics import hub_metrics
 
+SENDS = Sends("kafka", PROPOSALS)
 
-class OfOneThread(dict[str, Durations]):
+
+class OfOneThread(dict[Sends, Durations]):
     """Notes who goes through it: a transport adds to it while others may look."""
 
     def __init__(self) -> None:
-        super().__init__({"rl.proposals": Durations()})
+        super().__init__({SENDS: Durations()})
         self.read_by: set[int] = set()
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Sends]:
         self.read_by.add(threading.get_ident())
         return super().__iter__()
 
@@ -39,7 +42,7 @@ async def test_what_sends_took_is_read_on_the_loop_and_told_from_another_thread(
     )
     exposition = hub_metrics(hub, {})  # type: ignore[arg-type]
     try:
-        took["rl.proposals"].record(0.2)
+        took[SENDS].record(0.2)
         text = (await exposition.told()).text.decode()
     finally:
         exposition.close()
