@@ -96,7 +96,7 @@ sim-table: setup  ## what shares reach in five regions, beside their targets (CA
 mutants: setup  ## break each rule of the protocol: which directed schedule notices?
 	@$(RUN) -m tests.simulation mutants
 
-page-long: setup  ## eleven minutes of pages with many regions and rules: how long tasks are, how the heap grows
+page-long: setup  ## eleven minutes of pages with many regions and rules: no long task, no growing heap
 	@$(RUN) -m infra.install chromium
 	@$(RUN) -m tests.browser.many 660
 

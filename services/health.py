@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes
+from regional_limiter.model.share import SHARE_UNITS, ProtocolTimes, floor_of
 
 SILENT_MS = 3_000
 CUT_MS = 6_000
@@ -322,7 +322,8 @@ def _session_sentences(health: RegionHealth, now_ms: int) -> list[Sentence]:
     then = f"it uses its base{_base_words(health)}."
     if phase.until_ms is None:
         return [Sentence("warn", f"{_plain(health.name)} is linked but has no session: {then}")]
-    text = f"{_plain(health.name)} is linked but has no session: it keeps to its floor until {{0}}, then {then}"
+    now = f"it keeps to its floor{_floor_words(health)} until {{0}}"
+    text = f"{_plain(health.name)} is linked but has no session: {now}, then {then}"
     return [Sentence("warn", text, (phase.until_ms,))]
 
 
@@ -335,13 +336,21 @@ def _goes_on(health: RegionHealth) -> tuple[str, tuple[int, ...]]:
     if phase.name == "lease":
         return "it goes on with its leases until {1}, then down to its floor", until
     if phase.name == "floor":
-        return f"it keeps to its floor until {{1}}, then it uses its base{base}", until
+        return f"it keeps to its floor{_floor_words(health)} until {{1}}, then it uses its base{base}", until
     return f"it uses its base{base}, the static split, until the link is back", until
 
 
 def _base_words(health: RegionHealth) -> str:
-    values = set(health.bases.values())
-    return f" ({values.pop() * 100 / SHARE_UNITS:.1f} %)" if len(values) == 1 else ""
+    return _if_alike(set(health.bases.values()))
+
+
+def _floor_words(health: RegionHealth) -> str:
+    return _if_alike({floor_of(base, health.floors.get(domain, 0)) for domain, base in health.bases.items()})
+
+
+def _if_alike(shares: set[int]) -> str:
+    """In per cent, where it is the same of all domains."""
+    return f" ({shares.pop() * 100 / SHARE_UNITS:.1f} %)" if len(shares) == 1 else ""
 
 
 def _store_sentences(health: RegionHealth) -> list[Sentence]:

@@ -65,6 +65,7 @@ def everything(browser: Browser, url: str, to: Path) -> None:
             text = page.locator("textarea")
             text.wait_for(timeout=PATIENCE_MS)
             text.fill(text.input_value().replace('"capacity": 20', '"capacity": 40'))
+            text.evaluate("editor => { editor.setSelectionRange(0, 0); editor.scrollTop = 0; }")
             page.get_by_role("button", name="See what it will do").first.click()
             shoot(page, to / f"rule-{scheme}-{width}.png")
             context.close()

@@ -116,19 +116,21 @@ COUNT = """() => { window.taken = 0; const live = document.querySelector('.rows 
     new MutationObserver(() => { window.taken += 1; }).observe(live, all); }"""
 
 
-@pytest.mark.parametrize("name", [PAGES[place] for place in (0, 1, 3, 4)])
+@pytest.mark.parametrize("name", PAGES)
 def test_no_task_of_a_page_takes_a_tenth_of_a_second(browser: Browser, url: str, name: str) -> None:
-    """Of processor time: a task that waits for a busy machine is not the page's."""
-    page = browser.new_page(viewport={"width": 1440, "height": 900})
-    page.goto(f"{url}/#/{name}")
-    expect(page.locator("main table, main form, main canvas").first).to_be_visible()
-    page.evaluate(COUNT_FRAMES)
-    taken(page, 5)
-    tasks = TaskTrace(browser, page)
-    taken(page, 20)
-    longest_ms = tasks.longest_ms()
-    page.close()
-    assert 0 < longest_ms < TOO_LONG_MS
+    """Of processor time, from opening it on.  What other processes push out of the processor's caches is not the
+    page's: it may be opened three times."""
+    found = []
+    while len(found) < 3 and min(found, default=TOO_LONG_MS) >= TOO_LONG_MS:
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        tasks = TaskTrace(browser, page)
+        page.goto(f"{url}/#/{name}")
+        expect(page.locator("main table, main form, main canvas").first).to_be_visible()
+        page.evaluate(COUNT_FRAMES)
+        taken(page, 25)
+        found.append(tasks.longest_ms())
+        page.close()
+    assert 0 < min(found) < TOO_LONG_MS, found
 
 
 COUNT_FRAMES = """async () => { window.taken = 0; const events = new EventSource('events');

@@ -209,6 +209,31 @@ def test_shares_together_stay_within_the_whole_where_a_region_lowered_itself_wit
     assert columns["loan"] == [[0, 0, 0, 0], [5, 5, 10, 10]]
 
 
+def test_more_steps_than_can_be_told_apart_are_drawn_on_average_and_end_with_what_holds(
+    browser: Browser, told: Told
+) -> None:
+    times = [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    columns = {"t": times, "own": [[40, 60] * 4 + [50]], "loan": [[0, 10] * 4 + [10]], "base": [[50] * 9],
+               "sessions": [["over"] + ["alive"] * 8]}  # fmt: skip
+    with page_of(browser, told.served) as page:
+        found = page.evaluate(THINNED, [columns, 4])
+        assert page.evaluate(THINNED, [columns, 9]) == columns, "few are drawn as they are"
+    assert found == {
+        "t": [0, 2, 4, 6, 8], "own": [[50, 50, 50, 50, 50]], "loan": [[5, 5, 5, 5, 10]], "base": [[50] * 5],
+        "sessions": [["over", "alive", "alive", "alive", "alive"]],
+    }  # fmt: skip
+
+
+def test_nothing_is_drawn_of_what_was_never_denied(browser: Browser, told: Told) -> None:
+    columns = {"t": [1, 2], "denied": [[0, 0], [0, 3]]}
+    with page_of(browser, told.served) as page:
+        data = page.evaluate(
+            "one => import('/static/past_charts.js').then(charts => charts.deniedData(one))", columns
+        )
+    assert data == [[1, 2], [0, 3], [None, None]]
+
+
+THINNED = "given => import('/static/past_charts.js').then(charts => charts.thinned(...given))"
 STEP_COLUMNS = "given => import('/static/past_charts.js').then(charts => charts.stepColumns(...given))"
 
 

@@ -40,7 +40,7 @@ def test_when_all_is_well_nothing_is_said() -> None:
     ("age_ms", "words"),
     [
         (10_000, "it goes on with its leases until {end}, then down to its floor"),
-        (20_000, "it keeps to its floor until {end}, then it uses its base (25.0 %)"),
+        (20_000, "it keeps to its floor (0.5 %) until {end}, then it uses its base (25.0 %)"),
         (60_000, "it uses its base (25.0 %), the static split, until the link is back"),
     ],
     ids=["lease", "floor", "base"],
@@ -93,7 +93,14 @@ def test_before_the_first_leader_a_region_may_still_be_at_its_floor() -> None:
 def test_a_region_that_is_linked_but_without_a_session_is_said() -> None:
     assert said(Heard(usage(0, 0), 500)) == ["ap-south is linked but has no session: it uses its base (25.0 %)."]
     (sentence,) = said(Heard(usage(0, 9_000), 500))
-    assert f"it keeps to its floor until {time_of_day(NOW_MS + 8_500)}, then it uses its base" in sentence
+    assert f"it keeps to its floor (0.5 %) until {time_of_day(NOW_MS + 8_500)}, then it uses its base" in sentence
+
+
+def test_a_floor_that_a_set_names_is_said_and_none_where_domains_differ() -> None:
+    (sentence,) = said(Heard(usage(0, 9_000, floors={"default": 1_000}), 500))
+    assert "it keeps to its floor (10.0 %) until" in sentence
+    (sentence,) = said(Heard(usage(0, 9_000, bases={"a": 2_500, "b": 5_000}), 500))
+    assert "it keeps to its floor until" in sentence
 
 
 def test_without_kafka_here_no_region_is_blamed() -> None:
@@ -124,7 +131,7 @@ def test_a_region_that_only_answers_directly_is_cut_off_since_nobody_knows_when(
     (sentence,) = said(None, direct(session_ms=0, consent_ms=5_000))
     assert sentence == (
         "Nothing has come from ap-south through Kafka so far, though its agent answers; "
-        f"it keeps to its floor until {time_of_day(NOW_MS + 5_000)}, then it uses its base (25.0 %)."
+        f"it keeps to its floor (0.5 %) until {time_of_day(NOW_MS + 5_000)}, then it uses its base (25.0 %)."
     )
 
 

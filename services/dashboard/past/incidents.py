@@ -72,8 +72,9 @@ class Noticing:
             if step.key != SESSIONS:
                 continue
             if step.kind == LEADER:
-                text = f"The leader of epoch {step.epoch} took over."
-                told.append(Incident(f"leader {step.epoch} {step.at_ms}", step.at_ms, "warn", "leader", text))
+                level: Level = "warn" if step.epoch > 1 else "info"  # the first of a log takes over from nobody
+                text = f"The leader of epoch {step.epoch} {'took over' if step.epoch > 1 else 'began'}."
+                told.append(Incident(f"leader {step.epoch} {step.at_ms}", step.at_ms, level, "leader", text))
             elif step.kind == OVER:
                 self._over[step.region] = step.at_ms
                 ref = f"over {step.region} {step.session} {step.at_ms}"

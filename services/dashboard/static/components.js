@@ -116,7 +116,8 @@ export const regionColour = (index) => (index === null ? 'var(--others)' : `var(
 // A line of the last minute, without axes; the number that it ends with stands beside it.
 export function Spark({ values, kind = '' }) {
   const seen = values.filter(known);
-  if (seen.length < 2) return html`<svg class="spark" viewBox="0 0 100 24" aria-hidden="true"></svg>`;
+  // Nothing of what is 0 all the time: a line on the floor would look like something that was seen.
+  if (seen.length < 2 || !seen.some((value) => value > 0)) return html`<svg class="spark" viewBox="0 0 100 24" aria-hidden="true"></svg>`;
   const most = Math.max(...seen, 1);
   const step = 100 / (values.length - 1);
   const points = values.map((value, at) => (known(value) ? `${(at * step).toFixed(1)},${(22 - (value / most) * 20).toFixed(1)}` : null));

@@ -123,7 +123,11 @@ export function deniedOptions(width, height, groups, span) {
   return options;
 }
 
-export const deniedData = (columns) => [columns.t, ...stacked(columns.denied).reverse()];
+// Nothing is drawn of what is 0 all the time: a line on the floor would look like something that was denied.
+export const deniedData = (columns) => {
+  const sums = stacked(columns.denied);
+  return [columns.t, ...sums.map((sum, at) => (columns.denied[at].some((one) => one > 0) ? sum : sum.map(() => null))).reverse()];
+};
 
 // ---- shares
 
@@ -171,6 +175,38 @@ export function stepColumns(told, groups) {
   }
   put(told.to_ms);
   return columns;
+}
+
+const STEPS_DRAWN_MOST = 400; // about one a pixel and a half: more would be a comb
+
+// No more steps than can be told apart: of more, what was held on average, in as many equal parts of the time. The last
+// place stays what holds at the end.
+export function thinned(columns, most = STEPS_DRAWN_MOST) {
+  const { t } = columns;
+  if (t.length <= most) return columns;
+  const [first, last] = [t[0], t.at(-1)];
+  const width = (last - first) / most;
+  const begins = Array.from({ length: most }, (_, part) => first + part * width);
+  const mean = (values) => {
+    let at = 0;
+    const means = begins.map((begin) => {
+      let [sum, now] = [0, begin];
+      const end = begin + width;
+      while (now < end) {
+        while (at + 1 < t.length && t[at + 1] <= now) at += 1;
+        const next = Math.min(end, t[at + 1] ?? end);
+        sum += values[at] * (next - now);
+        now = next;
+      }
+      return sum / width;
+    });
+    return [...means, values.at(-1)];
+  };
+  const times = [...begins, last];
+  const newest = (values) => times.map((at) => values[placeAt(t, at)]);
+  return {
+    t: times, own: columns.own.map(mean), loan: columns.loan.map(mean), base: columns.base.map(mean), sessions: columns.sessions.map(newest),
+  };
 }
 
 // The same from averages, where there are too many steps, or several keys.

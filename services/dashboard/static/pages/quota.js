@@ -8,7 +8,7 @@ import { clock, isHashed, keyName, known, number, percent, rate, NOT_KNOWN } fro
 import { hrefOf } from '../router.js';
 import { pathOf, usePast } from '../past.js';
 import {
-  colourIn, deniedData, deniedOptions, groupsOf, meanColumns, newestPlace, placeAt, rateColumns, rateData, rateOptions, shareData, shareOptions, stepColumns,
+  colourIn, deniedData, deniedOptions, groupsOf, meanColumns, newestPlace, placeAt, rateColumns, rateData, rateOptions, shareData, shareOptions, stepColumns, thinned,
 } from '../past_charts.js';
 
 const RANGES = [['5m', '5 min', 300], ['15m', '15 min', 900], ['1h', '1 h', 3600], ['6h', '6 h', 21_600], ['24h', '24 h', 86_400], ['7d', '7 days', 604_800]];
@@ -196,7 +196,8 @@ const SESSIONS = { over: 'its session is over: at most its base', gone: 'destroy
 function Shares({ series, steps, groups, span, cursor, setCursor, rule, bases, keyShown }) {
   // More steps than an answer holds begin later than was asked for.
   const exact = keyShown !== null && steps !== null && steps.since_ms !== null && steps.to_ms - steps.from_ms > span.ms - 5000;
-  const columns = useMemo(() => (exact ? stepColumns(steps, groups) : meanColumns(series, groups)), [exact, steps, series, groups]);
+  const every = useMemo(() => (exact ? stepColumns(steps, groups) : meanColumns(series, groups)), [exact, steps, series, groups]);
+  const columns = useMemo(() => (exact ? thinned(every) : every), [exact, every]);
   const toMs = exact ? steps.to_ms : series.to_ms;
   const bounds = useBounds(span, toMs - span.ms, toMs);
   const data = useMemo(() => shareData(columns), [columns]);
@@ -212,7 +213,7 @@ function Shares({ series, steps, groups, span, cursor, setCursor, rule, bases, k
   const name = `s ${rule.name} ${keyShown} ${span.range} ${namesOf(groups)} ${exact}`;
   const label = `Shares of ${rule.id}: ${groups.map((group, index) => `${group.name} ${percent(units(index))}`).join(', ')}`;
   return html`<section class="card rule" aria-label="Shares"><div class="pair wide-left">
-    <figure><figcaption>Shares of the limit${exact ? ', each hand-over as the log has it' : ', on average over keys and time'}; striped: ${steps?.in_windows ? 'granted of the window, above the region\'s own part' : 'on loan, above the region\'s base'}</figcaption>
+    <figure><figcaption>Shares of the limit${exact && columns === every ? ', each hand-over as the log has it' : exact ? ', by the hand-overs of the log, on average where they are too many to be told apart' : ', on average over keys and time'}; striped: ${steps?.in_windows ? 'granted of the window, above the region\'s own part' : 'on loan, above the region\'s base'}</figcaption>
       <${Chart} name=${name} height=${230} options=${(width) => shareOptions(width, 230, groups, bounds, exact)} data=${data} syncName="quota" onCursor=${onCursorOf(held, setCursor)} label=${label} />
     </figure>
     <div class="scroll" tabindex="0"><table class="shares"><thead><tr><th scope="col">${when}</th><th scope="col">share</th><th scope="col">base</th><th scope="col">lent</th><th scope="col">on loan</th></tr></thead>

@@ -50,6 +50,14 @@ def test_sessions_and_leaders_are_told_of_steps() -> None:
     ]
 
 
+def test_the_first_leader_of_a_log_takes_over_from_nobody_and_is_no_trouble() -> None:
+    steps = [Step(SESSIONS, "", START_MS + epoch, None, "leader", epoch, epoch, 0, 0) for epoch in (1, 2)]
+    assert [(one.level, one.text) for one in Noticing().steps(steps)] == [
+        ("info", "The leader of epoch 1 began."),
+        ("warn", "The leader of epoch 2 took over."),
+    ]
+
+
 def test_leaders_of_a_log_that_began_anew_and_regions_that_are_gone_again_are_told_again() -> None:
     noticing = Noticing()
     kinds = [("leader", ""), ("gone", "eu")]
